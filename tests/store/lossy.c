@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lossy.c - see lossy.h.
+ * lossy.c - the disk that can lose power at every event: see lossy.h.
  */
 #include "lossy.h"
 
@@ -16,30 +16,30 @@
 #include "media/medium.h"
 #include "store/store.h"
 
-#define MOST_PENDING 300 /* of a medium: its depth, and a bit */
+#define MOST_PENDING 300 /* the depth of a medium, and some reserve */
 
 enum event_kind { EVENT_NOTE, EVENT_ARRIVED, EVENT_REPORTED, EVENT_SYNC_BEGUN, EVENT_SYNCED };
 
 struct event {
 	uint8_t kind;
-	uint32_t which; /* write or sync */
+	uint32_t which; /* index of the write or sync */
 };
 
 struct written {
 	uint32_t sector, n;
 	bool durable;
-	uint32_t *version;	/* of each sector */
-	unsigned long reported; /* here and below: while it is gone through again. 0: not yet */
+	uint32_t *version;	/* index of the version of each sector */
+	unsigned long reported; /* this field and those below are set during replay. 0: not yet */
 	bool settled;
 };
 
 struct sector {
 	struct version *versions;
 	uint32_t n, room;
-	uint32_t there, sure; /* versions that have arrived; the one that is sure */
+	uint32_t there, sure; /* versions in the cache; the version that is durable */
 };
 
-/* Of anything: as many as there are, and room for so many. */
+/* A growable array: its length and its capacity. */
 struct row {
 	void *at;
 	uint32_t n, room;
@@ -69,11 +69,14 @@ static struct {
 	struct sector *sectors;
 	uint32_t n_sectors;
 	struct row events, writes, syncs, touched;
-	uint32_t at; /* events that were gone through */
+	uint32_t at; /* number of events replayed */
 } disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
-/* Called with a lock held, on whatever thread: it has chance of its own. */
-static uint64_t throw(uint64_t sides)
+/*
+ * Returns a random number below `sides`. Called with a lock held, on any thread, so it has a random
+ * state of its own.
+ */
+static uint64_t random_below(uint64_t sides)
 {
 	uint64_t x = disk.seed += 0x9e3779b97f4a7c15u;
 
@@ -103,7 +106,7 @@ static struct written *write_at(uint32_t i)
 	return &((struct written *)disk.writes.at)[i];
 }
 
-/* ---- what it is told ---- */
+/* ---- recording ---- */
 
 static struct version *new_version(uint32_t sector)
 {
@@ -126,7 +129,7 @@ static void remember(uint32_t sector, uint8_t bytes[SECTOR])
 		abort();
 }
 
-static void touch(uint32_t sector)
+static void touch_sector(uint32_t sector)
 {
 	if (disk.sectors[sector].n > 0)
 		return;
@@ -134,7 +137,7 @@ static void touch(uint32_t sector)
 	remember(sector, new_version(sector)->bytes);
 }
 
-/* The bytes are about to be written: what they take the place of is kept. */
+/* Records a write that is about to start, and keeps the bytes that it replaces. */
 static uint32_t begin_write(uint64_t offset, uint64_t len, bool durable)
 {
 	uint32_t first = (uint32_t)(offset / SECTOR);
@@ -147,12 +150,12 @@ static uint32_t begin_write(uint64_t offset, uint64_t len, bool durable)
 	if (!w.version)
 		abort();
 	for (uint32_t i = 0; i < w.n; i++)
-		touch(first + i);
+		touch_sector(first + i);
 	*(struct written *)add(&disk.writes, sizeof(w)) = w;
 	return disk.writes.n - 1;
 }
 
-/* They are in the file now. */
+/* Records that the bytes are in the file now. */
 static void write_arrived(uint32_t which)
 {
 	struct written *w = write_at(which);
@@ -173,7 +176,7 @@ static uint32_t begin_sync(void)
 	return disk.syncs.n - 1;
 }
 
-/* ---- by media ---- */
+/* ---- events of media ---- */
 
 static void queue_io(struct media_edge *e, const struct media_io *io)
 {
@@ -190,7 +193,7 @@ static void queue_io(struct media_edge *e, const struct media_io *io)
 	atomic_fetch_add(&edge->n, 1);
 }
 
-static ssize_t move(const struct media_io *io)
+static ssize_t advance_one(const struct media_io *io)
 {
 	struct iovec one = {io->buffer, io->length};
 	const struct iovec *iov = io->n_iov ? io->iov : &one;
@@ -209,7 +212,7 @@ static void arrive(struct pending *p)
 		return;
 	if (writes)
 		p->which = begin_write(p->io.offset, p->io.length, p->io.durable);
-	if (move(&p->io) != p->io.length)
+	if (advance_one(&p->io) != p->io.length)
 		abort();
 	if (writes)
 		write_arrived(p->which);
@@ -234,15 +237,15 @@ static int report(const struct pending *p)
 	return (int)p->io.length;
 }
 
-/* A few of them, whichever, go on: each arrives, and a while later is reported. */
+/* Advances a few random operations: each arrives, and later is reported. */
 static unsigned int reap(struct media_edge *e, struct media_event *events, unsigned int most)
 {
 	struct edge *edge = container_of(e, struct edge, edge);
 	unsigned int n = atomic_load(&edge->n), got = 0;
 
 	LOCK_FOR_SCOPE(&disk.lock);
-	for (uint64_t tries = throw(6); tries > 0 && n > 0 && got < most; tries--) {
-		struct pending *p = &edge->pending[throw(n)];
+	for (uint64_t tries = random_below(6); tries > 0 && n > 0 && got < most; tries--) {
+		struct pending *p = &edge->pending[random_below(n)];
 
 		if (!p->arrived) {
 			arrive(p);
@@ -255,11 +258,14 @@ static unsigned int reap(struct media_edge *e, struct media_event *events, unsig
 	return got;
 }
 
-/* Not always: or whoever polls would see it all through to the end before anybody hears of the first. */
+/*
+ * Returns true only sometimes: otherwise a polling thread would complete all operations before
+ * anyone is notified of the first.
+ */
 static bool ready(struct media_edge *e)
 {
 	LOCK_FOR_SCOPE(&disk.lock);
-	return atomic_load(&container_of(e, struct edge, edge)->n) > 0 && throw(2);
+	return atomic_load(&container_of(e, struct edge, edge)->n) > 0 && random_below(2);
 }
 
 static bool queued(struct media_edge *e)
@@ -280,7 +286,7 @@ static bool is_on_disk(const struct media *m)
 	       ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
 }
 
-static void come_between(struct media *m)
+static void wrap_medium(struct media *m)
 {
 	static const uint32_t blocks[] = {1, 512, 4096};
 	struct edge *e = calloc(1, sizeof(*e));
@@ -310,12 +316,12 @@ int __wrap_media_open(struct media **out, const struct media_attr *attr)
 
 	if (!err && is_on_disk(*out)) {
 		LOCK_FOR_SCOPE(&disk.lock);
-		come_between(*out);
+		wrap_medium(*out);
 	}
 	return err;
 }
 
-/* ---- by the management ---- */
+/* ---- events of the management ---- */
 
 static ssize_t record_write(int fd, const void *buf, size_t len, off_t offset)
 {
@@ -361,7 +367,7 @@ static int record_hole(int fd, int mode, off_t offset, off_t len)
 	return rc;
 }
 
-/* ---- its life ---- */
+/* ---- opening and closing ---- */
 
 void lossy_open(const char *path, enum lossy_way way)
 {
@@ -380,7 +386,7 @@ void lossy_open(const char *path, enum lossy_way way)
 	store_io.fallocate = record_hole;
 }
 
-static void forget(void)
+static void forget_all(void)
 {
 	const uint32_t *touched = disk.touched.at;
 
@@ -394,7 +400,7 @@ static void forget(void)
 void lossy_begin(uint64_t seed)
 {
 	LOCK_FOR_SCOPE(&disk.lock);
-	forget();
+	forget_all();
 	disk.seed = seed;
 	disk.on = true;
 }
@@ -406,7 +412,7 @@ void lossy_close(void)
 	store_io.pwrite = pwrite;
 	store_io.fdatasync = fdatasync;
 	store_io.fallocate = fallocate;
-	forget();
+	forget_all();
 	for (uint32_t i = 0; i < disk.n_sectors; i++)
 		free(disk.sectors[i].versions);
 	free(disk.sectors);
@@ -444,7 +450,7 @@ unsigned long lossy_events(void)
 	return disk.events.n;
 }
 
-/* ---- afterwards ---- */
+/* ---- replay ---- */
 
 void lossy_rewind(void)
 {
@@ -462,8 +468,11 @@ void lossy_rewind(void)
 	}
 }
 
-/* A later version has it all, whoever wrote it. */
-static void settle(struct written *w)
+/*
+ * Marks the newest reported version as durable: a later version includes it, no matter which
+ * operation wrote it.
+ */
+static void mark_durable(struct written *w)
 {
 	w->settled = true;
 	for (uint32_t i = 0; i < w->n; i++) {
@@ -489,7 +498,7 @@ static void replay(const struct event *e)
 	case EVENT_REPORTED:
 		w->reported = disk.at;
 		if (w->durable)
-			settle(w);
+			mark_durable(w);
 		break;
 	case EVENT_SYNC_BEGUN:
 		begun[e->which] = disk.at;
@@ -498,7 +507,7 @@ static void replay(const struct event *e)
 		for (uint32_t i = 0; i < disk.writes.n; i++) {
 			w = write_at(i);
 			if (w->reported && w->reported < begun[e->which] && !w->settled)
-				settle(w);
+				mark_durable(w);
 		}
 		break;
 	}

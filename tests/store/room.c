@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * room.c - see room.h.
+ * room.c - helpers for tests of the store: see room.h.
  */
 #include "room.h"
 
@@ -26,7 +26,7 @@ void room_clear(void)
 		closedir(dir);
 }
 
-static void leave(void)
+static void remove_folder(void)
 {
 	if (getpid() != maker)
 		return;
@@ -44,7 +44,7 @@ const char *room_path(const char *name)
 		snprintf(folder, sizeof(folder), "/dev/shm/stag-test.XXXXXX");
 		assert_non_null(mkdtemp(folder));
 		maker = getpid();
-		atexit(leave);
+		atexit(remove_folder);
 	}
 	snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
 	return path;
@@ -152,7 +152,7 @@ uint32_t count(struct stag_store *store)
 void assert_says(const char *words)
 {
 	if (!strstr(stag_store_error(), words))
-		fail_msg("it says \"%s\", without \"%s\"", stag_store_error(), words);
+		fail_msg("the error \"%s\" does not contain \"%s\"", stag_store_error(), words);
 }
 
 void assert_same_partition(const struct stag_store_partition *a,

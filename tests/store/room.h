@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * room.h - what the stories of the store share: a folder in memory to keep stores in, and short words for
- * what they do.
+ * room.h - helpers that the tests of the store share: a folder in memory for the stores, and short
+ * names for common calls.
  */
 #ifndef STAG_TEST_STORE_ROOM_H
 #define STAG_TEST_STORE_ROOM_H
@@ -21,9 +21,10 @@
 #define MIB   (1024ull * KIB)
 #define START STAG_STORE_DATA_OFFSET
 
-/* The folder goes with the program. */
-const char *room_path(const char *name); /* of a file in it; eight of them can be had at once */
-void room_clear(void);			 /* no file is left in it */
+/* The folder is removed when the program ends. */
+/* Path of a file in it; eight results stay valid at once. */
+const char *room_path(const char *name);
+void room_clear(void); /* removes all files in it */
 
 void make_file(const char *path, uint64_t size);
 void put_bytes(const char *path, uint64_t offset, const void *bytes, size_t len);
@@ -39,11 +40,11 @@ int try_add(struct stag_store *store, const char *name, uint64_t size, uint64_t 
 struct stag_store_partition find(struct stag_store *store, const char *name);
 uint32_t count(struct stag_store *store);
 
-/* What stag_store_error() says has these words in it. */
+/* Checks that stag_store_error() contains these words. */
 void assert_says(const char *words);
 void assert_same_partition(const struct stag_store_partition *a,
 			   const struct stag_store_partition *b);
-/* But for the generation. */
+/* Compares all but the generation. */
 bool is_same_table(const struct table *a, const struct table *b);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stage.c - see stage.h.
+ * stage.c - helpers for tests of endpoints: see stage.h.
  */
 #include "stage.h"
 
@@ -13,7 +13,7 @@
 
 #define PATIENCE_MS 30000
 
-/* ---- the stage ---- */
+/* ---- store and server ---- */
 
 void start_server(struct stage *s)
 {
@@ -141,8 +141,11 @@ static enum ibv_wc_status post(struct user *u, struct ibv_send_wr *wr, uint32_t 
 	return post_at(u, wr, 0, len);
 }
 
-/* A write over a wire is complete when it has left: what became of it the answer to a read says. */
-static enum ibv_wc_status hear_of_it(struct user *u)
+/*
+ * Waits for the outcome of a write. A write over a wire completes when it is sent; the response to
+ * a read behind it shows whether it was carried out.
+ */
+static enum ibv_wc_status wait_for_outcome(struct user *u)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ};
 
@@ -160,7 +163,7 @@ enum ibv_wc_status do_write(struct user *u, uint64_t at, const void *bytes, uint
 	wr.wr.rdma.remote_addr = u->e->base + at;
 	wr.wr.rdma.rkey = u->e->rkey;
 	status = post(u, &wr, len);
-	return status == IBV_WC_SUCCESS && u->e->id ? hear_of_it(u) : status;
+	return status == IBV_WC_SUCCESS && u->e->id ? wait_for_outcome(u) : status;
 }
 
 enum ibv_wc_status do_read(struct user *u, uint64_t at, uint32_t len)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_change.c - partitions are added, changed and removed; who has them open hears of it.
+ * test_change.c - partitions are added, changed and removed; handles that have them open are
+ * notified.
  */
 #include "room.h"
 
@@ -34,7 +35,7 @@ static void reopen(void)
 
 /* ---- add ------------------------------------------------------------------------- */
 
-static void what_was_added_is_there(void **state)
+static void an_added_partition_is_found(void **state)
 {
 	struct stag_store_partition p = {.name = "goods",
 					 .size = MIB,
@@ -56,7 +57,7 @@ static void what_was_added_is_there(void **state)
 	assert_same_partition(&p, &got);
 }
 
-static void partitions_come_in_the_order_of_their_places(void **state)
+static void partitions_are_listed_in_order_of_their_offsets(void **state)
 {
 	struct stag_store_partition p;
 	uint32_t index = 0;
@@ -115,7 +116,7 @@ static void a_store_is_filled_to_its_last_block(void **state)
 	assert_int_equal(stag_store_check(room_path("s"), 0, NULL), 0);
 }
 
-static void there_is_room_for_256(void **state)
+static void a_store_holds_256_partitions(void **state)
 {
 	char name[32];
 
@@ -131,7 +132,7 @@ static void there_is_room_for_256(void **state)
 	assert_int_equal(stag_store_check(room_path("s"), 0, NULL), 0);
 }
 
-static void there_is_room_for_32_rights(void **state)
+static void a_partition_holds_32_rights(void **state)
 {
 	struct stag_store_partition p = {.name = "p", .size = 4096, .num_rights = 32}, got;
 
@@ -157,7 +158,7 @@ static void there_is_room_for_32_rights(void **state)
 	assert_says("33 rights");
 }
 
-static void impossible_partitions_are_refused(void **state)
+static void invalid_partitions_are_refused(void **state)
 {
 	static const struct {
 		const char *name;
@@ -199,7 +200,7 @@ static void impossible_partitions_are_refused(void **state)
 	assert_int_equal(count(store), 1);
 }
 
-static void impossible_settings_are_refused(void **state)
+static void invalid_settings_are_refused(void **state)
 {
 	struct stag_store_partition good = {.name = "p", .size = 4096, .num_rights = 1}, p;
 
@@ -236,7 +237,7 @@ static void impossible_settings_are_refused(void **state)
 	assert_int_equal(stag_store_change(store, &good, STAG_STORE_CHANGE_NAME), EINVAL);
 }
 
-static void what_means_nothing_is_not_kept(void **state)
+static void unused_bytes_of_settings_are_not_stored(void **state)
 {
 	struct stag_store_partition p = {.name = "p\0junk", .size = 4096, .num_rights = 1}, got;
 
@@ -268,7 +269,7 @@ static void a_new_partition_reads_as_zeroes(void **state)
 
 /* ---- change -------------------------------------------------------------------------- */
 
-static void only_what_is_named_is_changed(void **state)
+static void only_the_named_settings_are_changed(void **state)
 {
 	struct stag_store_partition p = add(store, "p", MIB), want, got;
 
@@ -297,7 +298,7 @@ static void only_what_is_named_is_changed(void **state)
 	}
 }
 
-static void impossible_changes_are_refused(void **state)
+static void invalid_changes_are_refused(void **state)
 {
 	struct stag_store_partition a = add(store, "a", MIB), p = a;
 
@@ -323,7 +324,8 @@ static void impossible_changes_are_refused(void **state)
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_CACHE), ENOENT);
 	p = find(store, "a");
 	assert_same_partition(&p, &a);
-	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_NAME), 0); /* as it was */
+	/* The name it had before. */
+	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_NAME), 0);
 }
 
 static void the_last_partition_grows_to_the_end(void **state)
@@ -369,7 +371,7 @@ static void a_store_grows_with_its_file(void **state)
 
 /* ---- remove ------------------------------------------------------------------------------ */
 
-static void removing_gives_space_back(void **state)
+static void removing_a_partition_frees_its_space(void **state)
 {
 	struct stag_store_partition p = add(store, "p", 4 * MIB);
 	struct stat before, after;
@@ -385,7 +387,7 @@ static void removing_gives_space_back(void **state)
 	assert_int_equal(stag_store_remove(store, "p", STAG_STORE_REPAIR), EINVAL);
 }
 
-static void nothing_of_it_stays_in_the_table(void **state)
+static void a_removed_partition_leaves_no_bytes_in_the_table(void **state)
 {
 	uint64_t end = DISK_HEADER + 3 * DISK_ENTRY;
 
@@ -402,7 +404,7 @@ static void nothing_of_it_stays_in_the_table(void **state)
 		assert_true(is_zero_at(room_path("s"), copy + DISK_HEADER, 3 * DISK_ENTRY));
 }
 
-static void a_partition_in_use_stays(void **state)
+static void a_partition_in_use_is_not_removed(void **state)
 {
 	struct stag_store_partition p = add(store, "p", MIB), used;
 	int first = store_use(store, p.id, &used), second = store_use(store, p.id, &used);
@@ -420,8 +422,8 @@ static void a_partition_in_use_stays(void **state)
 	assert_int_equal(store_use(store, p.id, &used), -ENOENT);
 }
 
-/* Its user may still have a write under way: nobody else gets the place meanwhile. */
-static void what_was_removed_by_force_is_not_given_to_others(void **state)
+/* A forced removal may leave a write in flight: the space is not reallocated meanwhile. */
+static void space_of_a_partition_removed_by_force_is_not_reused(void **state)
 {
 	struct stag_store_partition p = add(store, "p", 8 * MIB), used;
 	int user = store_use(store, p.id, &used);
@@ -439,7 +441,7 @@ static void what_was_removed_by_force_is_not_given_to_others(void **state)
 	assert_true(is_zero_at(room_path("s"), START, 4096));
 }
 
-static void growing_leaves_the_room_of_others_alone(void **state)
+static void growing_does_not_take_space_still_in_use(void **state)
 {
 	struct stag_store_partition p = add(store, "p", MIB), q = add(store, "q", MIB), used;
 	int user = store_use(store, q.id, &used);
@@ -451,14 +453,14 @@ static void growing_leaves_the_room_of_others_alone(void **state)
 	close(user);
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
 	user = store_use(store, p.id, &used);
-	p.size = 3 * MIB; /* a user of what it had is no obstacle */
+	p.size = 3 * MIB; /* a user of the partition's present space is no obstacle */
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
 	close(user);
 }
 
-/* ---- who else is there ------------------------------------------------------------------------ */
+/* ---- other handles and processes ------------------------------------------------------------- */
 
-static void changes_by_others_are_noticed(void **state)
+static void changes_by_other_handles_are_noticed(void **state)
 {
 	struct stag_store *other = open_store(room_path("s"));
 	struct stag_store_partition p;
@@ -492,7 +494,7 @@ static void two_handles_do_not_undo_each_other(void **state)
 	stag_store_close(other);
 }
 
-static void there_is_one_server(void **state)
+static void a_second_server_is_refused(void **state)
 {
 	struct stag_store *other = open_store(room_path("s"));
 	struct stag_store_info info;
@@ -514,7 +516,7 @@ static void there_is_one_server(void **state)
 	stag_store_close(other);
 }
 
-static void who_looks_changes_nothing(void **state)
+static void a_read_only_handle_changes_nothing(void **state)
 {
 	struct stag_store *look = stag_store_open(room_path("s"), STAG_STORE_LOOK);
 	struct stag_store_partition p = add(store, "p", MIB);
@@ -567,7 +569,7 @@ static void a_process_may_change_its_directory(void **state)
 	stag_store_close(here);
 }
 
-static void tell(void *arg, uint64_t done, uint64_t total)
+static void report_progress(void *arg, uint64_t done, uint64_t total)
 {
 	uint64_t *seen = arg;
 
@@ -589,13 +591,13 @@ static ssize_t slow_write(int fd, const void *buf, size_t len, off_t offset)
 	return pwrite(fd, buf, len, offset);
 }
 
-static void long_zeroing_tells_how_far_it_is(void **state)
+static void long_zeroing_reports_progress(void **state)
 {
 	uint64_t seen[2] = {0};
 
 	store_io.fallocate = no_holes;
 	store_io.pwrite = slow_write;
-	stag_store_on_progress(store, tell, seen);
+	stag_store_on_progress(store, report_progress, seen);
 	add(store, "p", 8 * MIB);
 	store_io.fallocate = fallocate;
 	store_io.pwrite = pwrite;
@@ -608,34 +610,34 @@ static void long_zeroing_tells_how_far_it_is(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		STORY(what_was_added_is_there),
-		STORY(partitions_come_in_the_order_of_their_places),
+		STORY(an_added_partition_is_found),
+		STORY(partitions_are_listed_in_order_of_their_offsets),
 		STORY(the_smallest_gap_that_fits_is_taken),
 		STORY(alignment_is_kept),
 		STORY(a_store_is_filled_to_its_last_block),
-		STORY(there_is_room_for_256),
-		STORY(there_is_room_for_32_rights),
-		STORY(impossible_partitions_are_refused),
-		STORY(impossible_settings_are_refused),
-		STORY(what_means_nothing_is_not_kept),
+		STORY(a_store_holds_256_partitions),
+		STORY(a_partition_holds_32_rights),
+		STORY(invalid_partitions_are_refused),
+		STORY(invalid_settings_are_refused),
+		STORY(unused_bytes_of_settings_are_not_stored),
 		STORY(a_new_partition_reads_as_zeroes),
-		STORY(only_what_is_named_is_changed),
-		STORY(impossible_changes_are_refused),
+		STORY(only_the_named_settings_are_changed),
+		STORY(invalid_changes_are_refused),
 		STORY(the_last_partition_grows_to_the_end),
 		STORY(an_id_is_never_used_again),
 		STORY(a_store_grows_with_its_file),
-		STORY(removing_gives_space_back),
-		STORY(nothing_of_it_stays_in_the_table),
-		STORY(a_partition_in_use_stays),
-		STORY(what_was_removed_by_force_is_not_given_to_others),
-		STORY(growing_leaves_the_room_of_others_alone),
-		STORY(changes_by_others_are_noticed),
+		STORY(removing_a_partition_frees_its_space),
+		STORY(a_removed_partition_leaves_no_bytes_in_the_table),
+		STORY(a_partition_in_use_is_not_removed),
+		STORY(space_of_a_partition_removed_by_force_is_not_reused),
+		STORY(growing_does_not_take_space_still_in_use),
+		STORY(changes_by_other_handles_are_noticed),
 		STORY(two_handles_do_not_undo_each_other),
-		STORY(there_is_one_server),
-		STORY(who_looks_changes_nothing),
+		STORY(a_second_server_is_refused),
+		STORY(a_read_only_handle_changes_nothing),
 		STORY(another_file_under_the_name_is_noticed),
 		STORY(a_process_may_change_its_directory),
-		STORY(long_zeroing_tells_how_far_it_is),
+		STORY(long_zeroing_reports_progress),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

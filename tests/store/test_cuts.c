@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_cuts.c - power goes while partitions are being used, near and far, and the table is changed meanwhile.
+ * test_cuts.c - power fails while partitions are used, near and far, and the table is changed at
+ * the same time.
  *
- * Random work is done on a disk that remembers everything (lossy.h). Then power goes behind every event of it, and each
- * sector is looked at in all that it may hold: only what was written there, or was there before; nothing that a completed barrier
- * or a durable completion covers has been lost; and no write is there in part. Sectors know nothing of each other, so all
- * states are looked at with them. Some of the states are made as files, and opened: the table is the old one or the new, and
- * a partition that nobody has written to reads as zeroes.
+ * Random work runs on a disk that records everything (lossy.h). Then power fails after every event
+ * of it, and each sector is checked in every version that it may hold: it has only bytes that were
+ * written there, or were there before; no write that a completed barrier or a durable completion
+ * covers is lost; and no write is there in part. Sectors are independent, so this checks all
+ * states. Some of the states are also made as files, and opened: the table is the old one or the
+ * new, and a partition that was never written reads as zeroes.
  *
- * Knows of order and levels what the headers say, and nothing of how they are kept.
+ * The checks use only what the headers promise about order and levels, and not how that is
+ * implemented.
  *
- * With STAG_EXTENSIONS=off peers are as any other's: they know no barrier, and hear by a read what became of their writes.
+ * With STAG_EXTENSIONS=off, peers behave like those of any other implementation: they know no
+ * barrier, and learn the outcome of their writes by a read.
  *
- * As `test_store_cuts caught` it is about a build with a fault: it has to be found.
+ * `test_store_cuts caught` runs on a build with a fault, and fails unless the fault is found.
  */
 #include "stage.h"
 
@@ -28,12 +32,12 @@
 #include "stag/stagdv.h"
 
 #define USERS	   5
-#define DEEDS	   16 /* of a user, at a time */
+#define DEEDS	   16 /* operations of one user per round */
 #define SLOT	   (USER_MEMORY / DEEDS)
-#define MOST	   9000 /* bytes of a deed */
+#define MOST	   9000 /* most bytes of an operation */
 #define PARTITIONS 4
-#define ROOM	   (24 * KIB) /* of each */
-#define SCRATCH	   (64 * KIB) /* behind them, for those that come and go */
+#define ROOM	   (24 * KIB) /* bytes of each partition */
+#define SCRATCH	   (64 * KIB) /* bytes behind them, for partitions that are added and removed */
 #define SIZE	   (START + PARTITIONS * ROOM + SCRATCH)
 #define MOST_IDS   4096
 #define NEVER	   (~0ul)
@@ -44,11 +48,11 @@ struct deed {
 	uint8_t kind, user;
 	bool fence, durable, accepted;
 	uint32_t len;
-	uint64_t at; /* in the file */
+	uint64_t at; /* offset in the file */
 	uint64_t operand, compare;
-	uint8_t *bytes;			/* that it wrote; NULL: none */
-	unsigned long posted, done;	/* when */
-	unsigned long visible, covered; /* from when on: others see it; it outlives power */
+	uint8_t *bytes;			/* the bytes written; NULL: none */
+	unsigned long posted, done;	/* times */
+	unsigned long visible, covered; /* since when others see it; since when it is durable */
 };
 
 struct guest {
@@ -58,7 +62,7 @@ struct guest {
 	uint32_t relax, level;
 };
 
-/* A table, from the moment at which it may be found. */
+/* A version of the table, and the time since when it may be found. */
 struct stand {
 	struct table table;
 	unsigned long begun, done;
@@ -70,18 +74,20 @@ static struct world {
 	struct guest guest[USERS];
 	struct deed deed[USERS * DEEDS];
 	unsigned int n_deeds, posted[USERS], n_done;
-	bool before[USERS * DEEDS][USERS * DEEDS]; /* for sure, of two that write */
+	/* [a][b]: a is ordered before b, for two that write. */
+	bool before[USERS * DEEDS][USERS * DEEDS];
 	struct stand *stands;
 	unsigned int n_stands, room_for;
-	unsigned long dirty[MOST_IDS]; /* of what comes and goes: when somebody wrote to it */
+	/* By id of a scratch partition: when its space was written to. */
+	unsigned long dirty[MOST_IDS];
 	int cut_fd;
 	char why[200];
 } w;
 
 static unsigned long states, looks, cuts;
-static bool plain; /* peers know no barrier: it is a read behind the writes */
+static bool plain; /* peers know no barrier: a read behind the writes replaces it */
 
-/* ---- what is done --------------------------------------------------------------- */
+/* ---- random operations ----------------------------------------------------------- */
 
 static struct deed *deed_of(unsigned int user, unsigned int i)
 {
@@ -100,7 +106,7 @@ static bool is_atomic(const struct deed *d)
 
 static void choose_place(struct deed *d, uint64_t start)
 {
-	/* Half of them close together, so that they meet. */
+	/* Half of them are close together, so that they overlap. */
 	uint64_t room = one_in(2) ? 2048 : ROOM;
 
 	uint64_t most = room < MOST ? room : MOST;
@@ -143,14 +149,15 @@ static void make_deeds(void)
 	for (unsigned int u = 0; u < USERS; u++) {
 		for (unsigned int i = 0; i < DEEDS; i++)
 			make_deed(deed_of(u, i), u);
-		deed_of(u, DEEDS - 1)->kind = BARRIER; /* then a peer's writes have ended too */
+		/* After it, a peer's writes are carried out, too. */
+		deed_of(u, DEEDS - 1)->kind = BARRIER;
 	}
 	memset(w.posted, 0, sizeof(w.posted));
 	w.n_done = 0;
 }
 
-/* What may be there: so that some swaps swap. */
-static uint64_t look_at_word(const struct deed *d)
+/* Reads the word that is there now, so that some compare-and-swaps succeed. */
+static uint64_t read_current_word(const struct deed *d)
 {
 	uint64_t word;
 
@@ -169,7 +176,7 @@ static unsigned int flags_of(const struct deed *d)
 				      : STAGDV_SEND_VISIBLE);
 }
 
-/* From one piece of memory, or two. */
+/* Splits the operation's memory into one or two scatter/gather elements. */
 static int pieces(const struct deed *d, struct ibv_sge sge[2])
 {
 	const struct ibv_mr *mr = w.guest[d->user].u.mr;
@@ -213,9 +220,9 @@ static void post_deed(struct deed *d)
 		dice_fill(d->bytes, d->len);
 		memcpy(memory_of(d), d->bytes, d->len);
 	} else if (is_atomic(d)) {
-		d->compare = look_at_word(d);
+		d->compare = read_current_word(d);
 		if (d->kind == SWAP && d->operand == 0)
-			d->operand = d->compare; /* and a sum may change nothing either */
+			d->operand = d->compare; /* and an add of 0 may change nothing, too */
 		wr.wr.atomic.remote_addr = at;
 		wr.wr.atomic.rkey = g->u.e->rkey;
 		wr.wr.atomic.compare_add = d->kind == ADD ? d->operand : d->compare;
@@ -236,7 +243,7 @@ static void post_next(unsigned int user)
 		post_deed(d);
 }
 
-/* What an atomic has written follows from what it found. */
+/* Records a completion, and derives the bytes that an atomic wrote from the value it returned. */
 static void note_done(struct deed *d)
 {
 	uint64_t found;
@@ -261,12 +268,12 @@ static void poll_some(unsigned int user)
 	assert_true(n >= 0);
 	for (int i = 0; i < n; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS)
-			fail_msg("a deed ended with %s", ibv_wc_status_str(wc[i].status));
+			fail_msg("an operation completed with %s", ibv_wc_status_str(wc[i].status));
 		note_done((struct deed *)(uintptr_t)wc[i].wr_id);
 	}
 }
 
-/* ---- the table is changed -------------------------------------------------------- */
+/* ---- changes of the table -------------------------------------------------------- */
 
 static void begin_stand(void)
 {
@@ -286,7 +293,7 @@ static void end_stand(void)
 	table_copy(&s->table, &w.s.store->now.table);
 }
 
-/* One of those that come and go; or none. */
+/* Picks a random scratch partition; false: there is none. */
 static bool some_scratch(struct stag_store_partition *p)
 {
 	uint32_t index = PARTITIONS, n = count(w.s.store) - PARTITIONS;
@@ -339,7 +346,7 @@ static void change_table(void)
 	end_stand();
 }
 
-static void soil(const struct stag_store_partition *p)
+static void write_garbage(const struct stag_store_partition *p)
 {
 	static const uint8_t dirt[512] = {[0 ... 511] = 0xdd};
 	int fd = w.s.store->backing.fd;
@@ -351,14 +358,14 @@ static void soil(const struct stag_store_partition *p)
 	store_io.fdatasync(fd);
 }
 
-/* Somebody leaves bytes behind, and another one gets the place. */
-static void pass_on(void)
+/* Writes into a scratch partition, removes it, and adds another in its place. */
+static void reuse_written_space(void)
 {
 	struct stag_store_partition p;
 
 	if (!some_scratch(&p))
 		return;
-	soil(&p);
+	write_garbage(&p);
 	begin_stand();
 	assert_int_equal(stag_store_remove(w.s.store, p.name, 0), 0);
 	end_stand();
@@ -367,8 +374,8 @@ static void pass_on(void)
 	end_stand();
 }
 
-/* Whoever has still something to do goes on with it; now and then the table is changed. */
-static void go_on(unsigned int user)
+/* Posts the user's next operation; from time to time changes the table. */
+static void post_and_change(unsigned int user)
 {
 	if (w.posted[user] == DEEDS)
 		return;
@@ -376,10 +383,10 @@ static void go_on(unsigned int user)
 	if (one_in(10))
 		change_table();
 	if (one_in(20))
-		pass_on();
+		reuse_written_space();
 }
 
-static void work(void)
+static void run_operations(void)
 {
 	uint64_t until = clock_ns() + 60 * NS_PER_S;
 
@@ -395,17 +402,17 @@ static void work(void)
 		unsigned int user = (unsigned int)dice(USERS);
 
 		if (one_in(3))
-			go_on(user);
+			post_and_change(user);
 		else
 			poll_some(user);
 		lossy_nudge();
 		sched_yield();
 		if (clock_ns() > until)
-			fail_msg("%u of %u deeds are done, and no more", w.n_done, USERS * DEEDS);
+			fail_msg("only %u of %u operations completed", w.n_done, USERS * DEEDS);
 	}
 }
 
-/* ---- what was promised ------------------------------------------------------------- */
+/* ---- promises ---------------------------------------------------------------------- */
 
 static bool overlap_is_ordered(const struct deed *a, const struct deed *b, uint32_t relax)
 {
@@ -414,7 +421,7 @@ static bool overlap_is_ordered(const struct deed *a, const struct deed *b, uint3
 	return !(relax & STAG_STORE_RELAX_WRITES);
 }
 
-/* To a peer a fence is verbs' own: it waits for what brings something back. */
+/* For a peer, a fence is that of verbs: it waits only for operations that return data. */
 static bool is_between(const struct deed *first, const struct deed *d)
 {
 	const struct guest *g = &w.guest[d->user];
@@ -446,12 +453,15 @@ static bool comes_before(const struct deed *a, const struct deed *b)
 	return a->user == b->user && a < b && is_ordered(a, b);
 }
 
-static unsigned long sooner(unsigned long a, unsigned long b)
+static unsigned long earlier_of(unsigned long a, unsigned long b)
 {
 	return a < b ? a : b;
 }
 
-/* A deed behind it has completed that says something of it: to a peer, what is answered. */
+/*
+ * Derives a promise about d from the completion of a later operation: for a peer, from one that has
+ * a response.
+ */
 static void note_witness(struct deed *d, const struct deed *later)
 {
 	const struct guest *g = &w.guest[d->user];
@@ -459,12 +469,12 @@ static void note_witness(struct deed *d, const struct deed *later)
 	bool answer = g->far && !g->relax && (later->kind == READ || later->kind == BARRIER);
 
 	if (barrier || (answer && d->durable))
-		d->covered = sooner(d->covered, later->done);
+		d->covered = earlier_of(d->covered, later->done);
 	if (barrier || (answer && !d->accepted))
-		d->visible = sooner(d->visible, later->done);
+		d->visible = earlier_of(d->visible, later->done);
 }
 
-/* A peer's write is complete when it has left; what is answered has been carried out. */
+/* A peer's write completes when it is sent; an operation with a response has been carried out. */
 static void note_promises(struct deed *d)
 {
 	const struct deed *end = deed_of(d->user, DEEDS);
@@ -488,9 +498,9 @@ static void gather_promises(void)
 			w.before[i][k] = i != k && comes_before(&w.deed[i], &w.deed[k]);
 }
 
-/* ---- what is found ------------------------------------------------------------------ */
+/* ---- checks of sectors --------------------------------------------------------------- */
 
-/* Those who have written to a sector until now, or are at it. */
+/* The operations that have written to a sector until now, or are writing. */
 struct writers {
 	uint64_t start;
 	unsigned int n, covered;
@@ -516,7 +526,7 @@ static bool touches(const struct deed *d, uint64_t at)
 	return at >= d->at && at < d->at + d->len;
 }
 
-/* Something that outlives power took its place. */
+/* Returns whether a durable write replaced it. */
 static bool is_overwritten(const struct writers *all, uint16_t i, uint64_t at, unsigned long now)
 {
 	for (unsigned int k = 0; k < all->n; k++) {
@@ -551,7 +561,7 @@ static unsigned int count_writers(const struct writers *all, uint64_t at)
 	return n;
 }
 
-/* Of a deed, what nobody else has touched in a sector: is all of it there, or none? */
+/* Checks the bytes of a sector that only this operation wrote: all are there, or none. */
 static bool is_whole(const struct writers *all, const struct deed *d, const uint8_t *bytes,
 		     const uint8_t *initial)
 {
@@ -571,26 +581,28 @@ static bool is_whole(const struct writers *all, const struct deed *d, const uint
 	return !(old && new);
 }
 
-static bool complain(const char *what, uint64_t at)
+static bool report_violation(const char *what, uint64_t at)
 {
-	snprintf(w.why, sizeof(w.why), "%s at %llu, %llu of partition %llu; power went at %lu",
+	snprintf(w.why, sizeof(w.why), "%s at %llu, %llu of partition %llu; power failed at %lu",
 		 what, (unsigned long long)at, (unsigned long long)((at - START) % ROOM),
 		 (unsigned long long)((at - START) / ROOM), lossy_time());
 	return false;
 }
 
-static bool look_at(const struct writers *all, const uint8_t *bytes, const uint8_t *initial,
-		    bool by_sector)
+static bool check_version(const struct writers *all, const uint8_t *bytes, const uint8_t *initial,
+			  bool by_sector)
 {
 	unsigned long now = lossy_time();
 
 	looks++;
 	for (unsigned int i = 0; i < SECTOR; i++)
 		if (!may_be_there(all, all->start + i, bytes[i], initial[i], now))
-			return complain("something is lost, or nobody's", all->start + i);
+			return report_violation("a covered write is lost, or bytes are there that "
+						"were never written",
+						all->start + i);
 	for (unsigned int k = 0; by_sector && k < all->n; k++)
 		if (!is_whole(all, &w.deed[all->at[k]], bytes, initial))
-			return complain("a write is torn", all->start);
+			return report_violation("a write is torn", all->start);
 	return true;
 }
 
@@ -599,8 +611,11 @@ static bool is_used(uint32_t sector)
 	return sector >= START / SECTOR && sector < (START + PARTITIONS * ROOM) / SECTOR;
 }
 
-/* In all that a sector may hold. What was looked at is good until somebody else writes there, or more is promised. */
-static bool look_at_sector(uint32_t sector, bool by_sector)
+/*
+ * Checks all versions that a sector may hold. The result stays valid until another operation writes
+ * there, or more is promised.
+ */
+static bool check_sector(uint32_t sector, bool by_sector)
 {
 	unsigned int n;
 	struct version *v = lossy_may_hold(sector, &n);
@@ -610,20 +625,20 @@ static bool look_at_sector(uint32_t sector, bool by_sector)
 	for (unsigned int i = 0; i < n; i++) {
 		if (v[i].checked == 1 + all.n + all.covered)
 			continue;
-		if (!look_at(&all, v[i].bytes, lossy_initial(sector), by_sector))
+		if (!check_version(&all, v[i].bytes, lossy_initial(sector), by_sector))
 			return false;
 		v[i].checked = 1 + all.n + all.covered;
 	}
 	return true;
 }
 
-static bool look_at_all(bool by_sector)
+static bool check_all_sectors(bool by_sector)
 {
 	const uint32_t *sectors;
 	unsigned int n = lossy_touched(&sectors);
 
 	for (unsigned int i = 0; i < n; i++)
-		if (is_used(sectors[i]) && !look_at_sector(sectors[i], by_sector))
+		if (is_used(sectors[i]) && !check_sector(sectors[i], by_sector))
 			return false;
 	return true;
 }
@@ -646,7 +661,7 @@ static bool is_table(uint32_t sector)
 	return sector < START / SECTOR;
 }
 
-/* Which of the n that a sector may hold. */
+/* Chooses one of the n versions that a sector may hold. */
 static unsigned int choose(enum loss loss, uint32_t sector, bool is_the_one, unsigned int n)
 {
 	switch (loss) {
@@ -705,22 +720,22 @@ static bool is_zero(const struct stag_store_partition *p)
 		assert_int_equal(pread(w.cut_fd, bytes, SECTOR, (off_t)at), SECTOR);
 		for (unsigned int i = 0; i < SECTOR; i++)
 			if (bytes[i])
-				return complain("another's bytes", at + i);
+				return report_violation("bytes of another partition", at + i);
 	}
 	return true;
 }
 
-static bool look_at_table(const struct table *t)
+static bool check_table(const struct table *t)
 {
 	if (!is_a_legal_table(t))
-		return complain("a table of another time", 0);
+		return report_violation("a table that was not current at that time", 0);
 	for (uint32_t i = PARTITIONS; i < t->n; i++)
 		if (w.dirty[t->entries[i].id % MOST_IDS] > lossy_time() && !is_zero(&t->entries[i]))
 			return false;
 	return true;
 }
 
-static bool look_at_state(enum loss loss)
+static bool check_state(enum loss loss)
 {
 	struct stag_store *store;
 	bool good;
@@ -732,12 +747,12 @@ static bool look_at_state(enum loss loss)
 		snprintf(w.why, sizeof(w.why), "%s", stag_store_error());
 		return false;
 	}
-	good = look_at_table(&store->now.table);
+	good = check_table(&store->now.table);
 	stag_store_close(store);
 	return good;
 }
 
-/* Is the table, or what comes and goes, on its way? */
+/* Returns whether the table or a scratch partition is being changed. */
 static bool is_changing(void)
 {
 	const uint32_t *sectors;
@@ -753,33 +768,33 @@ static bool is_changing(void)
 	return false;
 }
 
-/* Opening is what takes time. */
-static bool look_at_states(void)
+/* Opens states as files; not all of them, because opening takes time. */
+static bool check_some_states(void)
 {
 	if (is_slow_build() && !one_in(10))
 		return true;
 	if (!is_changing())
-		return !one_in(4) || look_at_state((enum loss)dice(LOSSES));
+		return !one_in(4) || check_state((enum loss)dice(LOSSES));
 	for (int i = 0; i < LOSSES; i++)
-		if (!look_at_state((enum loss)i))
+		if (!check_state((enum loss)i))
 			return false;
 	return true;
 }
 
-/* true: nothing is wrong, wherever power goes. */
-static bool judge(bool by_sector)
+/* Returns true if no promise is broken, at whatever event power fails. */
+static bool check_all_cuts(bool by_sector)
 {
 	gather_promises();
 	lossy_rewind();
 	do {
 		cuts++;
-		if (!look_at_all(by_sector) || !look_at_states())
+		if (!check_all_sectors(by_sector) || !check_some_states())
 			return false;
 	} while (lossy_next());
 	return true;
 }
 
-/* ---- a world ------------------------------------------------------------------------------- */
+/* ---- store, server and users ----------------------------------------------------------------- */
 
 static void make_partitions(void)
 {
@@ -814,7 +829,7 @@ static void open_guest(struct guest *g, bool far)
 
 	g->far = far;
 	g->partition = far && one_in(2) ? 1 : (unsigned int)dice(PARTITIONS);
-	if (far && plain) /* where an answer says something of the writes before it */
+	if (far && plain) /* an atomic's response proves the writes before it */
 		g->partition = (unsigned int)dice(2);
 	attr.qp.cap.max_send_wr = 2 * DEEDS;
 	attr.qp.cap.max_send_sge = 2;
@@ -823,7 +838,7 @@ static void open_guest(struct guest *g, bool far)
 	if (far)
 		attr.flags = attr.level = attr.relax = 0;
 	else
-		w.s.server = NULL; /* where_is() says how to get there */
+		w.s.server = NULL; /* where_is() names it as near or far */
 	if (try_enter(&g->u, &w.s, w.partition[g->partition].name, &attr) != 0)
 		fail_msg("%s", stag_store_error());
 	w.s.server = server;
@@ -858,7 +873,7 @@ static void close_world(void)
 	free(w.stands);
 }
 
-/* What was there when the work began is what a state is made from. */
+/* Copies the store before the work begins: states are made from the copy. */
 static void copy_store(void)
 {
 	uint8_t *bytes = malloc(SIZE);
@@ -871,14 +886,14 @@ static void copy_store(void)
 	assert_true(w.cut_fd >= 0);
 }
 
-/* false: something was not as promised. */
-static bool try_once(enum lossy_way way)
+/* Runs one round. Returns false if a promise was broken. */
+static bool run_round(enum lossy_way way)
 {
 	bool good;
 
 	copy_store();
-	work();
-	good = judge(way != THROUGH_PAGES);
+	run_operations();
+	good = check_all_cuts(way != THROUGH_PAGES);
 	for (unsigned int i = 0; i < USERS * DEEDS; i++) {
 		free(w.deed[i].bytes);
 		w.deed[i].bytes = NULL;
@@ -887,58 +902,59 @@ static bool try_once(enum lossy_way way)
 	return good;
 }
 
-/* ---- the stories ------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
-static void expect_kept(enum lossy_way way)
+static void expect_promises_kept(enum lossy_way way)
 {
 	unsigned long goal = cuts + scaled(500);
 
 	open_world(way);
 	while (cuts < goal)
-		if (!try_once(way))
+		if (!run_round(way))
 			fail_msg("%s", w.why);
 	close_world();
-	print_message("%lu cuts, %lu states opened, %lu sectors looked at\n", cuts, states, looks);
+	print_message("%lu cuts, %lu states opened, %lu sectors checked\n", cuts, states, looks);
 }
 
-static void through_the_page_cache_nothing_is_lost(void **state)
+static void through_the_page_cache_no_covered_write_is_lost(void **state)
 {
-	expect_kept(THROUGH_PAGES);
+	expect_promises_kept(THROUGH_PAGES);
 }
 
-static void in_sectors_nothing_is_lost(void **state)
+static void in_sectors_no_covered_write_is_lost(void **state)
 {
-	expect_kept(DIRECT_512);
+	expect_promises_kept(DIRECT_512);
 }
 
-static void in_blocks_of_several_sectors_nothing_is_lost(void **state)
+static void in_blocks_of_several_sectors_no_covered_write_is_lost(void **state)
 {
-	expect_kept(DIRECT_4096);
+	expect_promises_kept(DIRECT_4096);
 }
 
-static void the_fault_is_found(void **state)
+static void the_injected_fault_is_found(void **state)
 {
 	bool found = false;
 
 	for (unsigned int world = 0; world < 1000 && !found; world++) {
 		open_world((enum lossy_way)(world % NUM_WAYS));
 		for (unsigned int i = 0; i < 2 && !found; i++)
-			found = !try_once((enum lossy_way)(world % NUM_WAYS));
+			found = !run_round((enum lossy_way)(world % NUM_WAYS));
 		close_world();
 	}
 	if (!found)
-		fail_msg("nobody noticed, in %lu cuts", cuts);
+		fail_msg("the fault was not found in %lu cuts", cuts);
 	print_message("after %lu cuts: %s\n", cuts, w.why);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(through_the_page_cache_nothing_is_lost),
-		cmocka_unit_test(in_sectors_nothing_is_lost),
-		cmocka_unit_test(in_blocks_of_several_sectors_nothing_is_lost),
+		cmocka_unit_test(through_the_page_cache_no_covered_write_is_lost),
+		cmocka_unit_test(in_sectors_no_covered_write_is_lost),
+		cmocka_unit_test(in_blocks_of_several_sectors_no_covered_write_is_lost),
 	};
-	static const struct CMUnitTest of_mutants[] = {cmocka_unit_test(the_fault_is_found)};
+	static const struct CMUnitTest of_mutants[] = {
+		cmocka_unit_test(the_injected_fault_is_found)};
 
 	dice_start();
 	plain = getenv("STAG_EXTENSIONS") && strcmp(getenv("STAG_EXTENSIONS"), "off") == 0;

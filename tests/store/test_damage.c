@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_damage.c - bytes that are not what was written, and files that are not what they were.
+ * test_damage.c - damaged tables, and files that were truncated.
  */
 #include "room.h"
 
@@ -14,7 +14,7 @@
 
 static char path[64];
 static uint8_t *good;	   /* the first two MiB */
-static struct table table; /* what is in them */
+static struct table table; /* the table that is in them */
 
 static int prepare(void **state)
 {
@@ -61,7 +61,7 @@ static void expect_opens_as_before(void)
 
 /* ---- bytes ----------------------------------------------------------------------- */
 
-static void every_wrong_byte_is_found_and_mended(void **state)
+static void every_damaged_byte_is_found_and_repaired(void **state)
 {
 	uint64_t used = DISK_HEADER + 3 * DISK_ENTRY;
 	uint64_t step = used / scaled(used / 10), n = 0;
@@ -77,7 +77,7 @@ static void every_wrong_byte_is_found_and_mended(void **state)
 	print_message("%llu bytes\n", (unsigned long long)n);
 }
 
-static void the_next_change_mends_as_well(void **state)
+static void the_next_change_repairs_the_table(void **state)
 {
 	for (unsigned int copy = 0; copy < 2; copy++) {
 		struct stag_store *store;
@@ -90,7 +90,7 @@ static void the_next_change_mends_as_well(void **state)
 	}
 }
 
-static void if_both_are_bad_nothing_is_written(void **state)
+static void if_both_copies_are_bad_nothing_is_written(void **state)
 {
 	uint64_t used = DISK_HEADER + 3 * DISK_ENTRY;
 	FILE *out;
@@ -115,7 +115,7 @@ static void if_both_are_bad_nothing_is_written(void **state)
 	}
 }
 
-static void who_has_it_open_keeps_what_was_read(void **state)
+static void an_open_handle_keeps_the_table_it_read(void **state)
 {
 	struct stag_store *store = open_store(path);
 
@@ -129,7 +129,7 @@ static void who_has_it_open_keeps_what_was_read(void **state)
 	assert_int_equal(stag_store_check(path, 0, NULL), 0);
 }
 
-static void an_older_copy_is_found_and_mended(void **state)
+static void an_older_copy_is_found_and_repaired(void **state)
 {
 	struct stag_store *store = open_store(path);
 	uint8_t *older = malloc(MIB);
@@ -153,7 +153,9 @@ static void an_older_copy_is_found_and_mended(void **state)
 	free(older);
 }
 
-/* A checksum proves that nothing was damaged, not that somebody meant well. */
+/*
+ * Recomputes the checksums: they prove that nothing was damaged, not that the contents are valid.
+ */
 static void seal(uint8_t *image)
 {
 	uint32_t len;
@@ -179,7 +181,7 @@ static void expect_bad_seal(uint64_t at, uint64_t value, size_t bytes)
 	free(image);
 }
 
-static void sound_checksums_do_not_make_sense_of_nonsense(void **state)
+static void invalid_tables_with_valid_checksums_are_refused(void **state)
 {
 	static const struct {
 		uint64_t at, value;
@@ -241,7 +243,7 @@ static void sound_checksums_do_not_make_sense_of_nonsense(void **state)
 		expect_bad_seal(cases[i].at, cases[i].value, cases[i].bytes);
 }
 
-static void a_newer_store_is_left_alone(void **state)
+static void a_store_of_a_newer_format_is_not_changed(void **state)
 {
 	uint8_t *image = malloc(START);
 
@@ -263,7 +265,7 @@ static void a_newer_store_is_left_alone(void **state)
 
 /* ---- files -------------------------------------------------------------------------- */
 
-static void a_truncated_file_keeps_what_it_has(void **state)
+static void a_truncated_file_keeps_its_intact_partitions(void **state)
 {
 	struct stag_store *store = open_store(path);
 	struct stag_store_info info;
@@ -291,8 +293,11 @@ static void a_truncated_file_keeps_what_it_has(void **state)
 	stag_store_close(store);
 }
 
-/* Any length: an error in words or a table, and never a signal. */
-static void a_file_may_end_anywhere(void **state)
+/*
+ * A file of any length: opening returns an error with a message or a table, and never raises a
+ * signal.
+ */
+static void a_file_truncated_at_any_length_does_not_crash(void **state)
 {
 	static const uint64_t lengths[] = {MIB + 12000, MIB + 4096, MIB + 40, MIB, 8000, 4097,
 					   4096,	4095,	    40,	      1,   0};
@@ -306,7 +311,7 @@ static void a_file_may_end_anywhere(void **state)
 		store_refresh(other);
 		store = stag_store_open(path, 0);
 		assert_int_equal(store != NULL, lengths[i] > 8320);
-		if (lengths[i] < 40) /* not even the generation is there */
+		if (lengths[i] < 40) /* the generation is cut off, too */
 			assert_true(stag_store_query(other, &(struct stag_store_info){0}, 8) != 0);
 		stag_store_close(store);
 		assert_true(stag_store_check(path, 0, NULL) != 0);
@@ -318,15 +323,15 @@ static void a_file_may_end_anywhere(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(every_wrong_byte_is_found_and_mended, prepare),
-		cmocka_unit_test_setup(the_next_change_mends_as_well, prepare),
-		cmocka_unit_test_setup(if_both_are_bad_nothing_is_written, prepare),
-		cmocka_unit_test_setup(who_has_it_open_keeps_what_was_read, prepare),
-		cmocka_unit_test_setup(an_older_copy_is_found_and_mended, prepare),
-		cmocka_unit_test_setup(sound_checksums_do_not_make_sense_of_nonsense, prepare),
-		cmocka_unit_test_setup(a_newer_store_is_left_alone, prepare),
-		cmocka_unit_test_setup(a_truncated_file_keeps_what_it_has, prepare),
-		cmocka_unit_test_setup(a_file_may_end_anywhere, prepare),
+		cmocka_unit_test_setup(every_damaged_byte_is_found_and_repaired, prepare),
+		cmocka_unit_test_setup(the_next_change_repairs_the_table, prepare),
+		cmocka_unit_test_setup(if_both_copies_are_bad_nothing_is_written, prepare),
+		cmocka_unit_test_setup(an_open_handle_keeps_the_table_it_read, prepare),
+		cmocka_unit_test_setup(an_older_copy_is_found_and_repaired, prepare),
+		cmocka_unit_test_setup(invalid_tables_with_valid_checksums_are_refused, prepare),
+		cmocka_unit_test_setup(a_store_of_a_newer_format_is_not_changed, prepare),
+		cmocka_unit_test_setup(a_truncated_file_keeps_its_intact_partitions, prepare),
+		cmocka_unit_test_setup(a_file_truncated_at_any_length_does_not_crash, prepare),
 	};
 	int rc;
 

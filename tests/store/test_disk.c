@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_disk.c - the bytes are those of docs/STORE-FORMAT.md, today and tomorrow.
+ * test_disk.c - the bytes on disk are those that docs/STORE-FORMAT.md specifies.
  */
 #include "room.h"
 
@@ -97,7 +97,7 @@ static void every_field_is_in_its_place(void **state)
 	assert_int_equal(image[sizeof(image) - 1], 0x55);
 }
 
-/* Computed by another program from the document. */
+/* Expected values computed by another program from the document. */
 static void the_bytes_are_those_of_version_1(void **state)
 {
 	size_t len = disk_encode(&table, 1, image);
@@ -108,7 +108,7 @@ static void the_bytes_are_those_of_version_1(void **state)
 			 le32(140));
 }
 
-static void what_is_written_is_read(void **state)
+static void an_encoded_table_is_decoded_unchanged(void **state)
 {
 	for (unsigned int copy = 0; copy < 2; copy++) {
 		size_t len = disk_encode(&table, copy, image);
@@ -121,7 +121,7 @@ static void what_is_written_is_read(void **state)
 	}
 }
 
-static void who_serves_is_a_number_that_means_it(void **state)
+static void a_damaged_server_record_is_rejected(void **state)
 {
 	uint8_t record[16];
 
@@ -139,8 +139,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(every_field_is_in_its_place, prepare),
 		cmocka_unit_test_setup(the_bytes_are_those_of_version_1, prepare),
-		cmocka_unit_test_setup(what_is_written_is_read, prepare),
-		cmocka_unit_test(who_serves_is_a_number_that_means_it),
+		cmocka_unit_test_setup(an_encoded_table_is_decoded_unchanged, prepare),
+		cmocka_unit_test(a_damaged_server_record_is_rejected),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_endpoint.c - the same stories of a partition's users: near, and far with the argument "far".
+ * test_endpoint.c - operations on partitions: near, and far with the argument "far".
  */
 #include "stage.h"
 
@@ -14,7 +14,7 @@
 
 static bool far;
 
-static void bytes_come_back(void **state)
+static void written_bytes_are_read_back(void **state)
 {
 	char text[] = "one program, near and far";
 	struct stage s;
@@ -43,8 +43,8 @@ static void bytes_come_back(void **state)
 	stage_close(&s);
 }
 
-/* The byte behind the last one is nobody's, whatever lies there. */
-static void a_partition_ends(void **state)
+/* Bytes behind the last one are out of bounds, whatever partition has them. */
+static void access_behind_the_end_is_refused(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -61,7 +61,7 @@ static void a_partition_ends(void **state)
 	stage_close(&s);
 }
 
-static void who_is_refused_hears_why(void **state)
+static void a_refused_connection_gets_the_reason(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -74,7 +74,7 @@ static void who_is_refused_hears_why(void **state)
 	stage_close(&s);
 }
 
-static void who_may_read_cannot_write(void **state)
+static void a_reader_cannot_write(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -100,7 +100,7 @@ static void write_until_refused(struct user *u)
 		usleep(1000);
 }
 
-static void a_right_that_is_taken_is_gone(void **state)
+static void a_revoked_right_is_refused(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -116,7 +116,7 @@ static void a_right_that_is_taken_is_gone(void **state)
 	stage_close(&s);
 }
 
-static void a_removed_partition_is_closed(void **state)
+static void removing_a_partition_by_force_disconnects_its_users(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -135,8 +135,11 @@ static void a_removed_partition_is_closed(void **state)
 	stage_close(&s);
 }
 
-/* Without a new connection. That the first has heard of it shows in the second, which is told later, of a later change. */
-static void what_has_grown_is_used(void **state)
+/*
+ * No new connection is needed. Users are notified in order: once the second one sees a later
+ * change, the first one has been notified.
+ */
+static void added_space_is_usable_without_reconnecting(void **state)
 {
 	struct stag_store_partition p;
 	struct user first, second;
@@ -160,7 +163,7 @@ static void what_has_grown_is_used(void **state)
 
 /* ---- refusals ---------------------------------------------------------------------- */
 
-/* Over a wire a write ends before it is refused: the read behind it hears of that, or comes too late to be sent. */
+/* Over a wire a write completes before it is refused: the read behind it fails, or is flushed. */
 static enum ibv_wc_status write_bad(struct user *u)
 {
 	enum ibv_wc_status status = do_write(u, 0, "bad", 3);
@@ -203,7 +206,7 @@ static enum ibv_wc_status without_the_right(const struct stage *s,
 	return status;
 }
 
-static void a_missing_right_is_like_a_wrong_key(void **state)
+static void a_missing_right_is_refused_like_a_wrong_key(void **state)
 {
 	enum ibv_wc_status status;
 	struct stage s;
@@ -228,7 +231,7 @@ static void a_missing_right_is_like_a_wrong_key(void **state)
 	stage_close(&s);
 }
 
-static void a_refusal_is_in_the_log(void **state)
+static void refusals_are_logged(void **state)
 {
 	off_t since = 0;
 	struct stage s;
@@ -240,7 +243,7 @@ static void a_refusal_is_in_the_log(void **state)
 	is_logged(&since, "", "");
 	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
 	while (!is_logged(&since, "is refused", "partition goods: no right to it"))
-		usleep(1000); /* a server says it after it has answered */
+		usleep(1000); /* a server logs after it has responded */
 	allow(&s, "goods", STAG_STORE_READ);
 	enter(&u, &s, "goods");
 	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
@@ -255,7 +258,7 @@ static void a_refusal_is_in_the_log(void **state)
 
 #define PARTITIONS 24
 
-#define WAYS 8 /* of saying so */
+#define WAYS 8 /* ways to write the rights */
 
 static uint8_t access_of(int i)
 {
@@ -278,7 +281,7 @@ static struct stag_store_right of_secret(void)
 	return r;
 }
 
-/* Whom the right is for that decides of us, and one before or behind it that does not. */
+/* Chooses the right that applies to us, and one before or behind it that does not. */
 static void choose_rights(struct stag_store_right r[2], int way)
 {
 	const struct stag_store_right any = {.who = far ? STAG_STORE_REMOTE : STAG_STORE_LOCAL},
@@ -307,7 +310,10 @@ static void choose_rights(struct stag_store_right r[2], int way)
 	memcpy(r, far ? far_ways[way] : near_ways[way], 2 * sizeof(*r));
 }
 
-/* The first of the two is for us: then the other has all rights, and may not count. */
+/*
+ * Returns whether the first of the two applies to us: then the other grants all, and must not
+ * count.
+ */
 static bool first_decides(int way)
 {
 	return far ? way == 0 || way == 2 || way == 3 : way == 0 || way == 2 || way == 4;
@@ -329,7 +335,7 @@ static void open_many(struct stage *s)
 	}
 }
 
-/* A forbidden thing, each on a connection of its own: all of them end it. */
+/* Forbidden operations, each on a connection of its own: all of them end it. */
 static void forbidden_write(struct user *u)
 {
 	assert_int_not_equal(do_write(u, dice(16) * 4096, "bad", 3), IBV_WC_SUCCESS);
@@ -355,7 +361,7 @@ static void wrong_key(struct user *u)
 static void (*const forbidden[])(struct user *u) = {forbidden_write, forbidden_atomic,
 						    beyond_the_end, wrong_key};
 
-static void nobody_does_what_is_forbidden(void **state)
+static void forbidden_operations_are_always_refused(void **state)
 {
 	unsigned long tries = scaled(100); /* of each kind; 1,000 in the long form */
 	struct stage s;
@@ -363,7 +369,7 @@ static void nobody_does_what_is_forbidden(void **state)
 	char name[16];
 
 	open_many(&s);
-	enter(&neighbour, &s, "p2"); /* who is there makes it quick for others to come */
+	enter(&neighbour, &s, "p2"); /* a connected user makes further connections quicker */
 	for (unsigned long n = 0; n < tries; n++) {
 		snprintf(name, sizeof(name), "p%d", 3 * (int)dice(PARTITIONS / 3));
 		assert_int_equal(try_enter(&u, &s, name, NULL), EACCES);
@@ -385,16 +391,16 @@ static void nobody_does_what_is_forbidden(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes_come_back),
-		cmocka_unit_test(a_partition_ends),
-		cmocka_unit_test(who_is_refused_hears_why),
-		cmocka_unit_test(who_may_read_cannot_write),
-		cmocka_unit_test(a_right_that_is_taken_is_gone),
-		cmocka_unit_test(a_removed_partition_is_closed),
-		cmocka_unit_test(what_has_grown_is_used),
-		cmocka_unit_test(a_missing_right_is_like_a_wrong_key),
-		cmocka_unit_test(a_refusal_is_in_the_log),
-		cmocka_unit_test(nobody_does_what_is_forbidden),
+		cmocka_unit_test(written_bytes_are_read_back),
+		cmocka_unit_test(access_behind_the_end_is_refused),
+		cmocka_unit_test(a_refused_connection_gets_the_reason),
+		cmocka_unit_test(a_reader_cannot_write),
+		cmocka_unit_test(a_revoked_right_is_refused),
+		cmocka_unit_test(removing_a_partition_by_force_disconnects_its_users),
+		cmocka_unit_test(added_space_is_usable_without_reconnecting),
+		cmocka_unit_test(a_missing_right_is_refused_like_a_wrong_key),
+		cmocka_unit_test(refusals_are_logged),
+		cmocka_unit_test(forbidden_operations_are_always_refused),
 	};
 
 	log_to_memory(argv);

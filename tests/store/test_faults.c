@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults.c - the medium does not do what it is told: it is full, or broken, or does half of it.
+ * test_faults.c - operations of the medium fail: it is full, broken, or does only part of a
+ * request.
  */
 #include "room.h"
 
@@ -13,14 +14,14 @@
 
 #include "dice.h"
 
-/* ---- a medium with moods ----------------------------------------------------------- */
+/* ---- fault injection ------------------------------------------------------------------- */
 
 static struct {
-	int fail_at; /* the how manyth operation; counts down to 0 */
+	int fail_at; /* number of the operation that fails; counts down to 0 */
 	int error;
-	bool for_ever; /* and all behind it */
-	bool in_part;  /* a write that fails has written something */
-	bool grudging; /* does less than it is told, and is interrupted */
+	bool for_ever; /* and all operations after it */
+	bool in_part;  /* a write that fails has written some of its bytes */
+	bool grudging; /* short reads and writes, and EINTR */
 } mood;
 
 static bool refuses(void)
@@ -50,12 +51,12 @@ static size_t some_of(size_t len)
 	return mood.grudging && one_in(2) ? 1 + dice(len) : len;
 }
 
-static ssize_t moody_pread(int fd, void *buf, size_t len, off_t offset)
+static ssize_t faulty_pread(int fd, void *buf, size_t len, off_t offset)
 {
 	return interrupts() ? -1 : pread(fd, buf, some_of(len), offset);
 }
 
-static ssize_t moody_pwrite(int fd, const void *buf, size_t len, off_t offset)
+static ssize_t faulty_pwrite(int fd, const void *buf, size_t len, off_t offset)
 {
 	int error;
 
@@ -70,34 +71,34 @@ static ssize_t moody_pwrite(int fd, const void *buf, size_t len, off_t offset)
 	return -1;
 }
 
-static int moody_fdatasync(int fd)
+static int faulty_fdatasync(int fd)
 {
 	return refuses() ? -1 : fdatasync(fd);
 }
 
-static int moody_fallocate(int fd, int mode, off_t offset, off_t len)
+static int faulty_fallocate(int fd, int mode, off_t offset, off_t len)
 {
 	return interrupts() || refuses() ? -1 : fallocate(fd, mode, offset, len);
 }
 
-static int moody_ftruncate(int fd, off_t len)
+static int faulty_ftruncate(int fd, off_t len)
 {
 	return refuses() ? -1 : ftruncate(fd, len);
 }
 
-static void be_moody(void)
+static void inject_faults(void)
 {
-	store_io = (struct store_io){moody_pread, moody_pwrite, moody_fdatasync, moody_fallocate,
-				     moody_ftruncate};
+	store_io = (struct store_io){faulty_pread, faulty_pwrite, faulty_fdatasync,
+				     faulty_fallocate, faulty_ftruncate};
 }
 
-static void be_good(void)
+static void stop_faults(void)
 {
 	store_io = (struct store_io){pread, pwrite, fdatasync, fallocate, ftruncate};
 	memset(&mood, 0, sizeof(mood));
 }
 
-/* ---- what is done to it ---------------------------------------------------------------- */
+/* ---- changes to try ------------------------------------------------------------------------ */
 
 static char path[64];
 static struct table before, now;
@@ -149,8 +150,9 @@ static void prepare(void)
 }
 
 /*
- * A failed call has changed nothing; one that did not fail has, if only in one copy. A medium that takes nothing any more
- * does not let us take back what only the page cache has.
+ * Checks that a failed call has changed nothing, and that a successful one has, if only in one
+ * copy. If the medium fails all writes, a change that is only in the page cache cannot be taken
+ * back.
  */
 static void expect_all_or_nothing(struct stag_store *store, int rc, bool for_ever)
 {
@@ -171,14 +173,15 @@ static void expect_all_or_nothing(struct stag_store *store, int rc, bool for_eve
 	stag_store_close(other);
 }
 
-static int try_with(int (*step)(struct stag_store *), int n, int error, bool for_ever, bool in_part)
+static int change_with_fault(int (*step)(struct stag_store *), int n, int error, bool for_ever,
+			     bool in_part)
 {
 	struct stag_store *store;
 	int rc;
 
 	prepare();
 	store = open_store(path);
-	be_moody();
+	inject_faults();
 	mood.fail_at = n;
 	mood.error = error;
 	mood.for_ever = for_ever;
@@ -186,7 +189,7 @@ static int try_with(int (*step)(struct stag_store *), int n, int error, bool for
 	rc = step(store);
 	assert_true(rc == 0 || rc == error);
 	n = mood.fail_at;
-	be_good();
+	stop_faults();
 	expect_all_or_nothing(store, rc, for_ever);
 	assert_int_equal(stag_store_check(path, STAG_STORE_REPAIR, NULL), 0);
 	assert_int_equal(stag_store_grow(store, 10 * MIB), 0);
@@ -206,23 +209,24 @@ static void a_failed_change_leaves_the_old_table(void **state)
 		for (size_t e = 0; e < lessened(num_errors); e++)
 			for (int how = 0; how < 4; how++)
 				for (int n = 0; n < 20; n++, tries++)
-					if (try_with(steps[s], n, errors[e], how & 1, how & 2) > 0)
+					if (change_with_fault(steps[s], n, errors[e], how & 1,
+							      how & 2) > 0)
 						break; /* there were no more operations */
 	print_message("%lu faults\n", tries);
 }
 
-static void a_lost_second_copy_is_told(void **state)
+static void a_lost_second_copy_is_reported(void **state)
 {
 	struct stag_store_info info;
 	struct stag_store *store;
 
 	prepare();
 	store = open_store(path);
-	be_moody();
+	inject_faults();
 	mood.error = EIO;
 	mood.fail_at = 2; /* the first copy is written and flushed */
 	assert_int_equal(step_change(store), 0);
-	be_good();
+	stop_faults();
 	assert_int_equal(stag_store_query(store, &info, sizeof(info)), 0);
 	assert_int_equal(info.copies, 1);
 	assert_int_equal(stag_store_check(path, 0, NULL), 1);
@@ -238,23 +242,23 @@ static void formatting_that_fails_leaves_no_file(void **state)
 
 	room_clear();
 	for (int n = 0; n < 7; n++) {
-		be_moody();
+		inject_faults();
 		mood.error = ENOSPC;
 		mood.fail_at = n;
 		assert_int_equal(stag_store_format(room_path("new"), &attr, 0), ENOSPC);
 		assert_says("No space left");
-		be_good();
+		stop_faults();
 		assert_int_equal(access(room_path("new"), F_OK), -1);
 	}
 	assert_int_equal(stag_store_format(room_path("new"), &attr, 0), 0);
 }
 
-static void whoever_does_half_is_asked_again(void **state)
+static void short_and_interrupted_operations_are_continued(void **state)
 {
 	struct stag_store *store;
 
 	for (unsigned long i = 0; i < scaled(50); i++) {
-		be_moody();
+		inject_faults();
 		mood.grudging = true;
 		prepare();
 		store = open_store(path);
@@ -262,14 +266,14 @@ static void whoever_does_half_is_asked_again(void **state)
 		assert_int_equal(step_change(store), 0);
 		assert_int_equal(step_remove(store), 0);
 		assert_int_equal(stag_store_check(path, 0, NULL), 0);
-		be_good();
+		stop_faults();
 		assert_int_equal(stag_store_check(path, 0, NULL), 0);
 		assert_int_equal(count(store), 2);
 		stag_store_close(store);
 	}
 }
 
-static void a_bound_on_files_is_told(void **state)
+static void a_file_size_limit_is_reported(void **state)
 {
 	struct rlimit limit, old;
 	struct stag_store *store;
@@ -298,7 +302,7 @@ static ssize_t bad_sector(int fd, void *buf, size_t len, off_t offset)
 	return pread(fd, buf, len, offset);
 }
 
-static void what_cannot_be_read_is_told(void **state)
+static void unreadable_sectors_are_reported(void **state)
 {
 	struct stag_store *store;
 	char text[1000] = "";
@@ -310,7 +314,7 @@ static void what_cannot_be_read_is_told(void **state)
 	assert_int_equal(count(store), 2);
 	assert_int_equal(stag_store_check(path, 0, out), 2);
 	fclose(out);
-	be_good();
+	stop_faults();
 	assert_non_null(strstr(text, "copy A of the table: it cannot be read: Input/output error"));
 	assert_non_null(strstr(text, "partition b: cannot be read at 3145728: Input/output error"));
 	assert_null(strstr(text, "partition a"));
@@ -321,11 +325,11 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_failed_change_leaves_the_old_table),
-		cmocka_unit_test(a_lost_second_copy_is_told),
+		cmocka_unit_test(a_lost_second_copy_is_reported),
 		cmocka_unit_test(formatting_that_fails_leaves_no_file),
-		cmocka_unit_test(whoever_does_half_is_asked_again),
-		cmocka_unit_test(a_bound_on_files_is_told),
-		cmocka_unit_test(what_cannot_be_read_is_told),
+		cmocka_unit_test(short_and_interrupted_operations_are_continued),
+		cmocka_unit_test(a_file_size_limit_is_reported),
+		cmocka_unit_test(unreadable_sectors_are_reported),
 	};
 
 	dice_start();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_format.c - what becomes a store, what does not, and what is said of what was there.
+ * test_format.c - what can be formatted as a store, what is refused, and which existing contents
+ * are recognised.
  */
 #include "room.h"
 
@@ -27,7 +28,7 @@ static int format(const char *path, uint64_t size, uint32_t block, unsigned int 
 	return stag_store_format(path, &attr, flags);
 }
 
-/* ---- what becomes of it ------------------------------------------------------- */
+/* ---- formatting ------------------------------------------------------------------- */
 
 static void a_new_file_becomes_a_store(void **state)
 {
@@ -77,7 +78,7 @@ static void memory_becomes_a_store(void **state)
 	assert_int_equal(format("mem:a/b", 4 * MIB, 0, 0), EINVAL);
 }
 
-static void a_file_that_is_there_is_used_whole_or_in_part(void **state)
+static void an_existing_file_is_used_whole_or_in_part(void **state)
 {
 	const char *path = room_path("there");
 	struct stag_store_info info;
@@ -102,7 +103,7 @@ static void a_file_that_is_there_is_used_whole_or_in_part(void **state)
 	stag_store_close(store);
 }
 
-static void a_shorter_caller_gets_what_it_knows(void **state)
+static void an_older_caller_gets_the_shorter_struct_it_knows(void **state)
 {
 	const char *path = room_path("short");
 	struct stag_store_info info;
@@ -117,9 +118,9 @@ static void a_shorter_caller_gets_what_it_knows(void **state)
 	stag_store_close(store);
 }
 
-/* ---- what cannot be ------------------------------------------------------------- */
+/* ---- invalid arguments -------------------------------------------------------------- */
 
-static void impossible_geometry_is_refused(void **state)
+static void invalid_geometry_is_refused(void **state)
 {
 	static const struct {
 		uint64_t size;
@@ -168,7 +169,7 @@ static void wrong_arguments_are_refused(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-static void what_is_no_store_does_not_open(void **state)
+static void a_file_that_is_no_store_does_not_open(void **state)
 {
 	const char *path = room_path("none");
 
@@ -187,9 +188,9 @@ static void what_is_no_store_does_not_open(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-/* ---- what was there ----------------------------------------------------------------- */
+/* ---- existing contents ------------------------------------------------------------------ */
 
-static void make_by(const char *command, const char *path)
+static void make_with_command(const char *command, const char *path)
 {
 	char line[512];
 
@@ -200,7 +201,9 @@ static void make_by(const char *command, const char *path)
 		fail_msg("%s", line);
 }
 
-/* Found, named, not touched; and with force it is gone. */
+/*
+ * Checks that the contents are recognised, named and not changed; and that force overwrites them.
+ */
 static void expect_refused(const char *path, const char *words)
 {
 	uint8_t *before = malloc(8 * MIB), *after = malloc(8 * MIB);
@@ -220,19 +223,19 @@ static void expect_refused(const char *path, const char *words)
 	assert_says("holds a store already");
 }
 
-static void a_file_system_is_found(void **state)
+static void an_existing_file_system_is_recognised(void **state)
 {
-	make_by("mkfs.ext4 -q -L photos", room_path("ext4"));
+	make_with_command("mkfs.ext4 -q -L photos", room_path("ext4"));
 	expect_refused(room_path("ext4"), "holds a file system (ext4, label photos)");
 }
 
-static void swap_space_is_found(void **state)
+static void existing_swap_space_is_recognised(void **state)
 {
-	make_by("mkswap", room_path("swap"));
+	make_with_command("mkswap", room_path("swap"));
 	expect_refused(room_path("swap"), "holds swap space");
 }
 
-static void an_encrypted_volume_is_found(void **state)
+static void an_existing_encrypted_volume_is_recognised(void **state)
 {
 	static const char luks[] = "LUKS\xba\xbe\0\1";
 
@@ -254,7 +257,10 @@ static uint32_t crc32(const uint8_t *p, size_t len)
 	return ~crc;
 }
 
-/* A header at sector 1 or at the end, as UEFI has it (§5.3), with room for 128 entries. */
+/*
+ * Writes a GPT header at sector 1 or at the end, as UEFI specifies (§5.3), with room for 128
+ * entries.
+ */
 static void put_gpt(const char *path, uint64_t at, uint64_t other, uint64_t entries, uint64_t last)
 {
 	uint8_t h[512] = "EFI PART\0\0\1\0\x5c\0\0", none[128 * 128] = {0};
@@ -288,14 +294,14 @@ static void make_gpt(const char *path)
 	put_gpt(path, last, 1, last - 32, last);
 }
 
-static void a_partition_table_is_found(void **state)
+static void an_existing_partition_table_is_recognised(void **state)
 {
 	make_gpt(room_path("gpt"));
 	expect_refused(room_path("gpt"), "holds a partition table (gpt)");
-	assert_true(is_zero_at(room_path("gpt"), 8 * MIB - 512, 8)); /* its twin at the end */
+	assert_true(is_zero_at(room_path("gpt"), 8 * MIB - 512, 8)); /* its backup at the end */
 }
 
-static void data_of_an_unknown_kind_is_found(void **state)
+static void existing_data_of_an_unknown_kind_is_recognised(void **state)
 {
 	const char *path = room_path("data");
 
@@ -311,7 +317,7 @@ static void data_of_an_unknown_kind_is_found(void **state)
 	assert_says("from byte 99 on");
 }
 
-static void another_store_is_found(void **state)
+static void an_existing_store_is_recognised(void **state)
 {
 	const char *path = room_path("store");
 	struct stag_store_attr attr = {.size = 8 * MIB, .label = "shop"};
@@ -363,7 +369,7 @@ static void a_store_in_use_is_not_formatted(void **state)
 
 /* ---- devices ---------------------------------------------------------------------------- */
 
-/* Detached when nobody has it open any more. */
+/* Attaches a loop device, which is detached at its last close. */
 static int attach_loop(const char *file, uint32_t sector, char device[32])
 {
 	struct loop_config config = {.block_size = sector, .info.lo_flags = LO_FLAGS_AUTOCLEAR};
@@ -420,7 +426,7 @@ static void a_block_device_becomes_a_store(void **state)
 	close(loop);
 }
 
-static void a_block_is_not_less_than_a_sector(void **state)
+static void a_block_size_below_the_sector_size_is_refused(void **state)
 {
 	struct stag_store_info info;
 	struct stag_store *store;
@@ -441,9 +447,9 @@ static void a_block_is_not_less_than_a_sector(void **state)
 	close(loop);
 }
 
-static void a_label_does_not_command_the_terminal(void **state)
+static void control_characters_of_a_label_are_not_printed(void **state)
 {
-	make_by("mkfs.ext4 -q -L $(printf 'a\\033[2Jb')", room_path("rude"));
+	make_with_command("mkfs.ext4 -q -L $(printf 'a\\033[2Jb')", room_path("rude"));
 	assert_int_equal(format(room_path("rude"), 0, 0, 0), EEXIST);
 	assert_says("label a?[2Jb");
 }
@@ -453,21 +459,21 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(a_new_file_becomes_a_store, clear),
 		cmocka_unit_test_setup(memory_becomes_a_store, clear),
-		cmocka_unit_test_setup(a_file_that_is_there_is_used_whole_or_in_part, clear),
-		cmocka_unit_test_setup(a_shorter_caller_gets_what_it_knows, clear),
-		cmocka_unit_test_setup(impossible_geometry_is_refused, clear),
+		cmocka_unit_test_setup(an_existing_file_is_used_whole_or_in_part, clear),
+		cmocka_unit_test_setup(an_older_caller_gets_the_shorter_struct_it_knows, clear),
+		cmocka_unit_test_setup(invalid_geometry_is_refused, clear),
 		cmocka_unit_test_setup(wrong_arguments_are_refused, clear),
-		cmocka_unit_test_setup(what_is_no_store_does_not_open, clear),
-		cmocka_unit_test_setup(a_file_system_is_found, clear),
-		cmocka_unit_test_setup(swap_space_is_found, clear),
-		cmocka_unit_test_setup(an_encrypted_volume_is_found, clear),
-		cmocka_unit_test_setup(a_partition_table_is_found, clear),
-		cmocka_unit_test_setup(data_of_an_unknown_kind_is_found, clear),
-		cmocka_unit_test_setup(another_store_is_found, clear),
+		cmocka_unit_test_setup(a_file_that_is_no_store_does_not_open, clear),
+		cmocka_unit_test_setup(an_existing_file_system_is_recognised, clear),
+		cmocka_unit_test_setup(existing_swap_space_is_recognised, clear),
+		cmocka_unit_test_setup(an_existing_encrypted_volume_is_recognised, clear),
+		cmocka_unit_test_setup(an_existing_partition_table_is_recognised, clear),
+		cmocka_unit_test_setup(existing_data_of_an_unknown_kind_is_recognised, clear),
+		cmocka_unit_test_setup(an_existing_store_is_recognised, clear),
 		cmocka_unit_test_setup(a_store_in_use_is_not_formatted, clear),
 		cmocka_unit_test_setup(a_block_device_becomes_a_store, clear),
-		cmocka_unit_test_setup(a_block_is_not_less_than_a_sector, clear),
-		cmocka_unit_test_setup(a_label_does_not_command_the_terminal, clear),
+		cmocka_unit_test_setup(a_block_size_below_the_sector_size_is_refused, clear),
+		cmocka_unit_test_setup(control_characters_of_a_label_are_not_printed, clear),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

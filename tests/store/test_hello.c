@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_hello.c - names of partitions, and what strangers say in the private data.
+ * test_hello.c - partition names, and the private data of connection requests and replies.
  */
 #include "room.h"
 
@@ -28,7 +28,7 @@ static void expect_remote(const char *text, const char *host, uint16_t port, con
 	assert_string_equal(w.partition, partition);
 }
 
-static void names_lead_somewhere(void **state)
+static void valid_names_are_parsed(void **state)
 {
 	expect_local("/srv/shop.img:goods", "/srv/shop.img", "goods");
 	expect_local("./shop:img:goods", "./shop:img", "goods");
@@ -39,7 +39,7 @@ static void names_lead_somewhere(void **state)
 	expect_remote("[::1]:65535/goods", "::1", 65535, "goods");
 }
 
-static void other_names_lead_nowhere(void **state)
+static void invalid_names_are_refused(void **state)
 {
 	static const char *const bad[] = {
 		"",	      "goods",	     ":goods",	      "/goods",	      "shop.img:goods",
@@ -51,7 +51,7 @@ static void other_names_lead_nowhere(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (where_parse(bad[i], &w) != -EINVAL)
-			fail_msg("'%s' is taken", bad[i]);
+			fail_msg("'%s' is accepted", bad[i]);
 	assert_int_equal(where_parse(NULL, &w), -EINVAL);
 	memset(lengthy, 'x', sizeof(lengthy));
 	memcpy(lengthy + sizeof(lengthy) - 6, "/goods", 6);
@@ -62,7 +62,7 @@ static void other_names_lead_nowhere(void **state)
 	assert_int_equal(where_parse(lengthy, &w), -EINVAL);
 }
 
-static void a_hello_is_understood(void **state)
+static void a_hello_is_parsed(void **state)
 {
 	struct stag_store_hello sent, got;
 	const uint8_t *shown;
@@ -77,8 +77,8 @@ static void a_hello_is_understood(void **state)
 	assert_memory_equal(shown, token, sizeof(token));
 }
 
-/* Each length, and each byte another: understood as what it says, or not at all. */
-static void a_damaged_hello_is_not(void **state)
+/* Tries each length and each changed byte: the message is parsed as its bytes say, or rejected. */
+static void a_damaged_hello_is_rejected(void **state)
 {
 	struct stag_store_hello sent, got;
 	const uint8_t *shown;
@@ -99,7 +99,7 @@ static void a_damaged_hello_is_not(void **state)
 	assert_int_equal(hello_read(&sent, sizeof(sent), &got, &shown), -EPROTO);
 }
 
-static void a_welcome_makes_sense(void **state)
+static void an_invalid_welcome_is_rejected(void **state)
 {
 	struct stag_store_endpoint e = {.rkey = 77,
 					.size = MIB,
@@ -151,9 +151,12 @@ static void a_refusal_has_a_reason(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_lead_somewhere),	 cmocka_unit_test(other_names_lead_nowhere),
-		cmocka_unit_test(a_hello_is_understood), cmocka_unit_test(a_damaged_hello_is_not),
-		cmocka_unit_test(a_welcome_makes_sense), cmocka_unit_test(a_refusal_has_a_reason),
+		cmocka_unit_test(valid_names_are_parsed),
+		cmocka_unit_test(invalid_names_are_refused),
+		cmocka_unit_test(a_hello_is_parsed),
+		cmocka_unit_test(a_damaged_hello_is_rejected),
+		cmocka_unit_test(an_invalid_welcome_is_rejected),
+		cmocka_unit_test(a_refusal_has_a_reason),
 	};
 
 	dice_start();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_model.c - thousands of random changes, and what they should have come to.
+ * test_model.c - thousands of random changes, each compared with a model.
  *
- * The model knows a store as a row of blocks, each with the number of its partition or 0. The store is opened anew for each
- * change, and compared whole.
+ * The model represents a store as an array of blocks, each with the id of its partition or 0. The
+ * store is reopened for each change, and compared whole.
  */
 #include "room.h"
 
@@ -19,14 +19,14 @@
 
 static struct {
 	uint64_t blocks, next_id;
-	uint64_t owner[MAX_BLOCKS]; /* id, by block behind the table */
+	uint64_t owner[MAX_BLOCKS]; /* partition id, by block behind the table */
 	struct stag_store_partition parts[STAG_STORE_MAX_PARTITIONS];
 	uint32_t n;
 } model;
 
 static unsigned long done, refused;
 
-/* ---- what the model thinks -------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------- */
 
 static struct stag_store_partition *model_find(const char *name)
 {
@@ -55,7 +55,7 @@ static uint64_t gap_at(uint64_t block)
 	return end - block;
 }
 
-/* The first block of the smallest gap that takes it, or UINT64_MAX. */
+/* Returns the first block of the smallest gap that is large enough, or UINT64_MAX. */
 static uint64_t best_place(uint64_t n, uint64_t align_blocks)
 {
 	uint64_t best = UINT64_MAX, at = UINT64_MAX;
@@ -74,7 +74,7 @@ static uint64_t best_place(uint64_t n, uint64_t align_blocks)
 	return at;
 }
 
-static void own(uint64_t block, uint64_t n, uint64_t id)
+static void set_owner(uint64_t block, uint64_t n, uint64_t id)
 {
 	for (uint64_t i = 0; i < n; i++)
 		model.owner[block + i] = id;
@@ -99,7 +99,7 @@ static int model_add(struct stag_store_partition *p)
 		return ENOSPC;
 	p->offset = START + at * BLOCK;
 	p->id = model.next_id++;
-	own(at, n, p->id);
+	set_owner(at, n, p->id);
 	model.parts[model.n++] = *p;
 	return 0;
 }
@@ -110,7 +110,7 @@ static int model_remove(const char *name)
 
 	if (!p)
 		return ENOENT;
-	own((p->offset - START) / BLOCK, p->size / BLOCK, 0);
+	set_owner((p->offset - START) / BLOCK, p->size / BLOCK, 0);
 	*p = model.parts[--model.n];
 	return 0;
 }
@@ -134,7 +134,7 @@ static int model_change(const struct stag_store_partition *want, unsigned int wh
 			return EINVAL;
 		if ((want->size - p->size) / BLOCK > gap_at(end))
 			return ENOSPC;
-		own(end, (want->size - p->size) / BLOCK, p->id);
+		set_owner(end, (want->size - p->size) / BLOCK, p->id);
 		p->size = want->size;
 	}
 	if (what & STAG_STORE_CHANGE_NAME)
@@ -160,7 +160,7 @@ static int model_grow(uint64_t size)
 	return 0;
 }
 
-/* ---- chance ----------------------------------------------------------------------------- */
+/* ---- random changes --------------------------------------------------------------------- */
 
 static void random_name(char name[STAG_STORE_NAME_MAX])
 {
@@ -276,7 +276,7 @@ static void compare(struct stag_store *store)
 	assert_int_equal(info.copies, 2);
 }
 
-static void what_the_store_has_is_what_the_model_has(void **state)
+static void random_changes_leave_the_store_as_the_model(void **state)
 {
 	static int (*const steps[])(struct stag_store *, struct stag_store_partition *) = {
 		random_add,    random_add,    random_add,    random_change,
@@ -293,7 +293,7 @@ static void what_the_store_has_is_what_the_model_has(void **state)
 		int rc = steps[dice(sizeof(steps) / sizeof(steps[0]))](store, &p);
 
 		if (rc < 0)
-			fail_msg("step %lu: the model thinks otherwise: %s", i, stag_store_error());
+			fail_msg("step %lu: store and model differ: %s", i, stag_store_error());
 		*(rc == 0 ? &done : &refused) += 1;
 		compare(store);
 		stag_store_close(store);
@@ -316,7 +316,7 @@ static void what_the_store_has_is_what_the_model_has(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_the_store_has_is_what_the_model_has),
+		cmocka_unit_test(random_changes_leave_the_store_as_the_model),
 	};
 
 	dice_start();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_power.c - power goes while the table is being changed.
+ * test_power.c - power fails while the table is being changed.
  *
- * What is written and flushed is recorded. For a cut at any point, what was flushed before is on the medium, and of
- * what was written since any sectors may be, in any order, one of them even half: such states are
- * built, and opened. Each holds the table of before the change or after it, and the change can be made then.
- * From some of them power goes again in the first change.
+ * Writes and flushes are recorded. After a power loss at any point, the writes before the last
+ * flush are on the medium; of later ones any sectors may be, in any order, and one of them even in
+ * part: such states are made, and opened. Each holds the table before the change or after it, and
+ * then accepts the change. In some of them power fails again during the first change.
  */
 #include "room.h"
 
@@ -21,7 +21,7 @@
 #define SIZE	(RESERVE + 64 * KIB)
 #define EVENTS	64
 
-/* ---- what was done --------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------- */
 
 struct event {
 	bool flush;
@@ -52,7 +52,7 @@ static int record_flush(int fd)
 	return 0;
 }
 
-static void forget(void)
+static void forget_events(void)
 {
 	while (num_events > 0)
 		free(events[--num_events].bytes);
@@ -60,7 +60,7 @@ static void forget(void)
 
 static void start_recording(void)
 {
-	forget();
+	forget_events();
 	store_io.pwrite = record_write;
 	store_io.fdatasync = record_flush;
 }
@@ -102,9 +102,9 @@ static void random_change(struct stag_store *store)
 	stag_store_change(store, &p, 1 + (unsigned int)dice(31));
 }
 
-/* ---- a medium after a cut -------------------------------------------------------------- */
+/* ---- a medium after a power loss -------------------------------------------------------- */
 
-/* The first two MiB as the flushes have left them, and a file that holds them. */
+/* The first two MiB as of the last flush, and a file that holds them. */
 struct medium {
 	uint8_t *bytes;
 	char path[64];
@@ -151,7 +151,7 @@ enum loss {
 struct fate {
 	enum loss loss;
 	uint64_t cut; /* a sector */
-	bool torn;    /* it arrived in part */
+	bool torn;    /* it was written in part */
 };
 
 static bool arrives(const struct fate *f, uint64_t sector)
@@ -176,8 +176,8 @@ static bool arrives(const struct fate *f, uint64_t sector)
 	return sector == f->cut;
 }
 
-/* To the file; the bytes that are sure stay. */
-static void lose(struct medium *m, const struct event *e, const struct fate *f)
+/* Writes the surviving sectors to the file; m keeps the durable bytes. */
+static void apply_power_loss(struct medium *m, const struct event *e, const struct fate *f)
 {
 	for (uint64_t at = 0; at < e->len; at += SECTOR) {
 		size_t len = e->len - at < SECTOR ? e->len - at : SECTOR;
@@ -189,18 +189,20 @@ static void lose(struct medium *m, const struct event *e, const struct fate *f)
 	}
 }
 
-/* Back to what is sure, where something was written. */
-static void regain(struct medium *m, const struct event *e)
+/* Restores the durable bytes where something was written. */
+static void restore_durable(struct medium *m, const struct event *e)
 {
 	medium_write(m, e->offset, m->bytes + e->offset, e->len);
 }
 
-/* ---- the claim ---------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------- */
 
 static struct table before, after;
 static unsigned long states, continued;
 
-/* made: a whole copy has been flushed, so there is no way back. */
+/*
+ * Checks that the store opens. `made`: a whole copy has been flushed, so the change must be there.
+ */
 static void expect_opens(const struct medium *m, bool made)
 {
 	struct stag_store *store = stag_store_open(m->path, 0);
@@ -213,8 +215,8 @@ static void expect_opens(const struct medium *m, bool made)
 	stag_store_close(store);
 }
 
-/* It can be changed, is whole then, and check finds nothing. */
-static void expect_goes_on(struct medium *m)
+/* Checks that the store can be changed, has both copies then, and passes the check. */
+static void expect_can_be_changed(struct medium *m)
 {
 	struct stag_store *store = open_store(m->path);
 
@@ -230,7 +232,7 @@ static void expect_goes_on(struct medium *m)
 
 static void cut_again(const struct medium *m, unsigned int depth);
 
-static bool has_written(unsigned int n)
+static bool has_written_since(unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++)
 		if (!events[i].flush)
@@ -238,7 +240,10 @@ static bool has_written(unsigned int n)
 	return false;
 }
 
-/* Everything that may be after a cut behind the n-th event, of which the last flush was the f-th. */
+/*
+ * Tries all states that may follow a power loss after the n-th event, where the last flush was the
+ * f-th.
+ */
 static void cut_at(struct medium *m, unsigned int flushed, unsigned int n, unsigned int depth)
 {
 	uint64_t sectors = n > flushed ? (events[n - 1].len + SECTOR - 1) / SECTOR : 1;
@@ -248,19 +253,19 @@ static void cut_at(struct medium *m, unsigned int flushed, unsigned int n, unsig
 		struct fate f = {(enum loss)(i % LOSSES), dice(sectors), one_in(2)};
 
 		for (unsigned int k = flushed; k < n; k++)
-			lose(m, &events[k], &f);
-		expect_opens(m, has_written(flushed));
+			apply_power_loss(m, &events[k], &f);
+		expect_opens(m, has_written_since(flushed));
 		if (depth > 0 && one_in(is_slow_build() ? 60 : 6))
 			cut_again(m, depth - 1);
 		if (one_in(8))
-			expect_goes_on(m);
+			expect_can_be_changed(m);
 		else
 			for (unsigned int k = flushed; k < n; k++)
-				regain(m, &events[k]);
+				restore_durable(m, &events[k]);
 	}
 }
 
-/* Through all that was recorded, from a medium as it was before. */
+/* Replays all that was recorded, on a medium as it was before. */
 static void cut_everywhere(struct medium *m, unsigned int depth)
 {
 	unsigned int flushed = 0;
@@ -276,7 +281,10 @@ static void cut_everywhere(struct medium *m, unsigned int depth)
 	}
 }
 
-/* Records one change on the file, and goes through its cuts. bytes: as it was before. */
+/*
+ * Records one change of the file, and tries power losses at all points of it. bytes: contents
+ * before it.
+ */
 static void change_and_cut(const char *path, struct medium *m, unsigned int depth)
 {
 	struct stag_store *store = open_store(path);
@@ -290,7 +298,10 @@ static void change_and_cut(const char *path, struct medium *m, unsigned int dept
 	cut_everywhere(m, depth);
 }
 
-/* The state that is on m now is where the next change begins. What is under way elsewhere is kept. */
+/*
+ * Uses the state that is on m now as the start of the next change. The outer replay's state is
+ * saved.
+ */
 static void cut_again(const struct medium *m, unsigned int depth)
 {
 	struct event kept_events[EVENTS];
@@ -311,7 +322,7 @@ static void cut_again(const struct medium *m, unsigned int depth)
 	make_file(path, SIZE);
 	put_bytes(path, 0, again.bytes, RESERVE);
 	change_and_cut(path, &again, depth);
-	forget();
+	forget_events();
 	medium_close(&again);
 	memcpy(events, kept_events, sizeof(events));
 	num_events = kept;
@@ -332,7 +343,7 @@ static void a_cut_leaves_the_old_table_or_the_new(void **state)
 	medium_restore(&m);
 	for (unsigned long goal = scaled(12000); states < goal;)
 		change_and_cut(path, &m, 1);
-	forget();
+	forget_events();
 	medium_close(&m);
 	print_message("%lu states, %lu of them changed again\n", states, continued);
 }
@@ -361,7 +372,7 @@ static void a_cut_while_formatting_leaves_nothing_or_a_store(void **state)
 
 			medium_restore(&m);
 			for (unsigned int k = flushed; k < n; k++)
-				lose(&m, &events[k], &f);
+				apply_power_loss(&m, &events[k], &f);
 			store = stag_store_open(m.path, 0);
 			opened += store != NULL;
 			assert_true(store ? store->now.table.generation == 1
@@ -371,7 +382,7 @@ static void a_cut_while_formatting_leaves_nothing_or_a_store(void **state)
 		}
 	}
 	assert_true(opened > 50);
-	forget();
+	forget_events();
 	medium_close(&m);
 }
 
@@ -381,7 +392,7 @@ static struct {
 	bool zeroed, flushed, table;
 } seen;
 
-static ssize_t see_write(int fd, const void *buf, size_t len, off_t offset)
+static ssize_t note_write(int fd, const void *buf, size_t len, off_t offset)
 {
 	if ((uint64_t)offset >= START) {
 		assert_false(seen.table);
@@ -394,13 +405,13 @@ static ssize_t see_write(int fd, const void *buf, size_t len, off_t offset)
 	return pwrite(fd, buf, len, offset);
 }
 
-static int see_flush(int fd)
+static int note_flush(int fd)
 {
 	seen.flushed = true;
 	return 0;
 }
 
-static int see_hole(int fd, int mode, off_t offset, off_t len)
+static int note_hole(int fd, int mode, off_t offset, off_t len)
 {
 	seen.zeroed = true;
 	seen.flushed = false;
@@ -413,7 +424,7 @@ static int no_hole(int fd, int mode, off_t offset, off_t len)
 	return -1;
 }
 
-/* Or a cut would leave a partition that shows what another one had. */
+/* Otherwise a power loss could leave a partition that shows bytes of an earlier one. */
 static void zeroes_are_flushed_before_the_table_is_written(void **state)
 {
 	struct stag_store_partition p;
@@ -421,10 +432,10 @@ static void zeroes_are_flushed_before_the_table_is_written(void **state)
 
 	make_store(room_path("zeroes"), SIZE, 512);
 	store = open_store(room_path("zeroes"));
-	store_io.pwrite = see_write;
-	store_io.fdatasync = see_flush;
+	store_io.pwrite = note_write;
+	store_io.fdatasync = note_flush;
 	for (int i = 0; i < 2; i++) {
-		store_io.fallocate = i == 0 ? see_hole : no_hole;
+		store_io.fallocate = i == 0 ? note_hole : no_hole;
 		memset(&seen, 0, sizeof(seen));
 		p = add(store, i == 0 ? "a" : "b", 1024);
 		assert_true(seen.table);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_processes.c - several processes change one table, and some are killed at it.
+ * test_processes.c - several processes change one table, and some are killed during a change.
  */
 #include "room.h"
 
@@ -17,7 +17,7 @@
 #include "dice.h"
 
 #define CHILDREN 4u
-#define KEPT	 6u /* partitions that a changer lets be */
+#define KEPT	 6u /* partitions that a changer keeps */
 
 static char path[64];
 
@@ -47,7 +47,7 @@ static void expect_ends_well(pid_t pid)
 
 static unsigned long rounds;
 
-static void must(int rc)
+static void exit_on_error(int rc)
 {
 	if (rc == 0)
 		return;
@@ -55,28 +55,28 @@ static void must(int rc)
 	_exit(1);
 }
 
-/* A counter in the settings of each, and a partition that comes and goes. */
-static void count_up(unsigned int who)
+/* Increments a counter in each partition's settings, and adds and removes a partition. */
+static void increment_counters(unsigned int who)
 {
 	struct stag_store *store = stag_store_open(path, 0);
 	struct stag_store_partition p = {.size = 4096};
 	char name[16];
 
-	must(store ? 0 : errno);
+	exit_on_error(store ? 0 : errno);
 	snprintf(name, sizeof(name), "count%u", who);
 	for (unsigned long i = 0; i < rounds; i++) {
-		must(stag_store_find(store, name, &p));
+		exit_on_error(stag_store_find(store, name, &p));
 		p.cache_ms++;
-		must(stag_store_change(store, &p, STAG_STORE_CHANGE_CACHE));
+		exit_on_error(stag_store_change(store, &p, STAG_STORE_CHANGE_CACHE));
 		p = (struct stag_store_partition){.size = 4096};
 		snprintf(p.name, sizeof(p.name), "t%u.%lu", who, i);
-		must(stag_store_add(store, &p));
-		must(i % 8 == 0 ? 0 : stag_store_remove(store, p.name, 0));
+		exit_on_error(stag_store_add(store, &p));
+		exit_on_error(i % 8 == 0 ? 0 : stag_store_remove(store, p.name, 0));
 	}
 	stag_store_close(store);
 }
 
-static void no_change_is_lost(void **state)
+static void no_change_of_concurrent_processes_is_lost(void **state)
 {
 	struct stag_store_info info;
 	struct stag_store *store;
@@ -92,7 +92,7 @@ static void no_change_is_lost(void **state)
 		add(store, name, 4096);
 	}
 	for (unsigned int i = 0; i < CHILDREN; i++)
-		pids[i] = start(count_up, i);
+		pids[i] = start(increment_counters, i);
 	for (unsigned int i = 0; i < CHILDREN; i++)
 		expect_ends_well(pids[i]);
 	for (unsigned int i = 0; i < CHILDREN; i++) {
@@ -107,13 +107,13 @@ static void no_change_is_lost(void **state)
 	stag_store_close(store);
 }
 
-/* ---- killed ------------------------------------------------------------------------------ */
+/* ---- killed processes -------------------------------------------------------------------- */
 
 static struct {
 	_Atomic uint64_t begun, done; /* changes, by their generation */
 } * progress;
 
-/* The n-th change follows from n alone: add the next, or remove the oldest. */
+/* The n-th change follows from n alone: add the next partition, or remove the oldest. */
 static uint64_t oldest_of(uint64_t changes)
 {
 	return changes <= KEPT ? 0 : (changes - KEPT) / 2;
@@ -128,23 +128,25 @@ static void change_for_ever(unsigned int who)
 {
 	struct stag_store *store = stag_store_open(path, 0);
 
-	must(store ? 0 : errno);
+	exit_on_error(store ? 0 : errno);
 	for (uint64_t n = store->now.table.generation - 1;; n++) {
 		struct stag_store_partition p = {.size = 4096};
 
 		atomic_store(&progress->begun, n + 1);
 		if (newest_of(n + 1) > newest_of(n)) {
 			snprintf(p.name, sizeof(p.name), "p%llu", (unsigned long long)newest_of(n));
-			must(stag_store_add(store, &p));
+			exit_on_error(stag_store_add(store, &p));
 		} else {
 			snprintf(p.name, sizeof(p.name), "p%llu", (unsigned long long)oldest_of(n));
-			must(stag_store_remove(store, p.name, 0));
+			exit_on_error(stag_store_remove(store, p.name, 0));
 		}
 		atomic_store(&progress->done, n + 1);
 	}
 }
 
-/* The table is that of a number of changes which are done, or were begun. */
+/*
+ * Checks that the table is the result of all changes that are done, with or without the one begun.
+ */
 static void expect_whole(void)
 {
 	struct stag_store *store = open_store(path);
@@ -161,7 +163,7 @@ static void expect_whole(void)
 	stag_store_close(store);
 }
 
-static void whoever_is_killed_leaves_a_whole_table(void **state)
+static void a_killed_process_leaves_a_valid_table(void **state)
 {
 	unsigned long kills = scaled(120), mended = 0;
 
@@ -188,9 +190,9 @@ static void whoever_is_killed_leaves_a_whole_table(void **state)
 	munmap(progress, 4096);
 }
 
-/* ---- those who look ------------------------------------------------------------------------- */
+/* ---- concurrent readers ---------------------------------------------------------------------- */
 
-static void whoever_looks_meanwhile_sees_a_whole_table(void **state)
+static void concurrent_readers_see_a_valid_table(void **state)
 {
 	struct stag_store *store;
 	unsigned long seen = 0;
@@ -228,9 +230,9 @@ static void whoever_looks_meanwhile_sees_a_whole_table(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_change_is_lost),
-		cmocka_unit_test(whoever_is_killed_leaves_a_whole_table),
-		cmocka_unit_test(whoever_looks_meanwhile_sees_a_whole_table),
+		cmocka_unit_test(no_change_of_concurrent_processes_is_lost),
+		cmocka_unit_test(a_killed_process_leaves_a_valid_table),
+		cmocka_unit_test(concurrent_readers_see_a_valid_table),
 	};
 
 	dice_start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rights.c - who gets what access to a partition.
+ * test_rights.c - which users and peers get which access to a partition.
  */
 #include "room.h"
 
@@ -64,7 +64,7 @@ static enum stag_store_access remote(const struct stag_store_partition *p, const
 	return rights_of(p, OWNER, &v);
 }
 
-static void without_rights_only_the_owner_may(void **state)
+static void without_rights_only_the_owner_has_access(void **state)
 {
 	struct stag_store_partition p = {0};
 
@@ -76,7 +76,7 @@ static void without_rights_only_the_owner_may(void **state)
 	assert_int_equal(rights_of_self(&p, geteuid() + 1), STAG_STORE_NONE);
 }
 
-static void the_first_that_fits_decides(void **state)
+static void the_first_matching_right_decides(void **state)
 {
 	struct stag_store_partition p = partition(
 		4, (struct stag_store_right[]){
@@ -93,7 +93,7 @@ static void the_first_that_fits_decides(void **state)
 	assert_int_equal(remote(&p, "10.0.0.1", NULL), STAG_STORE_NONE);
 }
 
-static void rights_of_users_are_not_for_peers(void **state)
+static void rights_of_local_users_do_not_apply_to_peers(void **state)
 {
 	struct stag_store_partition p = partition(
 		2, (struct stag_store_right[]){
@@ -107,7 +107,7 @@ static void rights_of_users_are_not_for_peers(void **state)
 	assert_int_equal(local(&p, 8, 0), STAG_STORE_NONE);
 }
 
-static void networks_are_what_their_prefix_says(void **state)
+static void networks_match_by_their_prefix(void **state)
 {
 	struct stag_store_partition p =
 		partition(4, (struct stag_store_right[]){
@@ -131,7 +131,7 @@ static void networks_are_what_their_prefix_says(void **state)
 	assert_int_equal(remote(&p, "::1", NULL), STAG_STORE_NONE);
 }
 
-static void a_secret_opens_and_nothing_else_does(void **state)
+static void only_the_right_secret_gives_access(void **state)
 {
 	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
 	struct sockaddr_storage s = peer("10.0.0.1");
@@ -146,7 +146,10 @@ static void a_secret_opens_and_nothing_else_does(void **state)
 	assert_int_equal(remote(&p, "10.0.0.1", "open barley"), STAG_STORE_READ);
 	assert_int_equal(remote(&p, "11.0.0.1", NULL), STAG_STORE_NONE);
 	assert_int_equal(local(&p, 8, 0), STAG_STORE_NONE);
-	/* What is kept is not what is shown: who reads the table cannot come in with it. */
+	/*
+	 * The stored token is not the one that a client sends: reading the table does not give
+	 * access.
+	 */
 	assert_int_equal(token_shown("open sesame", 11, shown), 0);
 	assert_memory_not_equal(shown, r.token, sizeof(shown));
 	assert_int_equal(rights_of(&p, OWNER, &thief), STAG_STORE_READ);
@@ -173,7 +176,7 @@ static bool bits_agree(const uint8_t *a, const uint8_t *b, unsigned int n)
 	return true;
 }
 
-/* Against the slow way, for networks and peers near to each other. */
+/* Compares with counting bits one by one, for networks and peers that are close to each other. */
 static void prefixes_agree_with_counting_bits(void **state)
 {
 	for (unsigned long i = 0; i < scaled(200000); i++) {
@@ -203,11 +206,11 @@ static void prefixes_agree_with_counting_bits(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_rights_only_the_owner_may),
-		cmocka_unit_test(the_first_that_fits_decides),
-		cmocka_unit_test(rights_of_users_are_not_for_peers),
-		cmocka_unit_test(networks_are_what_their_prefix_says),
-		cmocka_unit_test(a_secret_opens_and_nothing_else_does),
+		cmocka_unit_test(without_rights_only_the_owner_has_access),
+		cmocka_unit_test(the_first_matching_right_decides),
+		cmocka_unit_test(rights_of_local_users_do_not_apply_to_peers),
+		cmocka_unit_test(networks_match_by_their_prefix),
+		cmocka_unit_test(only_the_right_secret_gives_access),
 		cmocka_unit_test(the_digests_are_sha_256),
 		cmocka_unit_test(prefixes_agree_with_counting_bits),
 	};

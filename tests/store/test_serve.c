@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_serve.c - servers: one for a store, and what peers and their ends do to it.
+ * test_serve.c - servers: one per store, and how they treat peers, disconnects and invalid
+ * requests.
  */
 #include "stage.h"
 
@@ -39,9 +40,9 @@ static void a_store_has_one_server(void **state)
 	assert_int_equal(stag_store_query(again, &info, sizeof(info)), 0);
 	assert_int_equal(info.served_by, getpid());
 	stag_store_server_stop(s.server);
-	s.server = stag_store_serve(again, &attr); /* of all addresses */
+	s.server = stag_store_serve(again, &attr); /* now on all addresses */
 	assert_non_null(s.server);
-	stag_store_close(again); /* a server needs the store no longer */
+	stag_store_close(again); /* the server does not need the store's handle */
 	{
 		struct user u;
 
@@ -64,13 +65,13 @@ static void stopping_ends_connections(void **state)
 		assert_int_not_equal(do_read(&u[i], 0, 8), IBV_WC_SUCCESS);
 		leave(&u[i]);
 	}
-	assert_int_equal(stag_store_remove(s.store, "goods", 0), 0); /* nobody uses it */
+	assert_int_equal(stag_store_remove(s.store, "goods", 0), 0); /* no connection uses it */
 	s.server = NULL;
 	stage_close(&s);
 }
 
-/* A client that is no more holds nothing: the partition can be removed. */
-static void a_client_that_dies_is_forgotten(void **state)
+/* A client that died holds no reference: the partition can be removed. */
+static void a_dead_client_releases_its_partition(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -97,10 +98,14 @@ static void a_client_that_dies_is_forgotten(void **state)
 	stage_close(&s);
 }
 
-/* ---- strangers --------------------------------------------------------------------------- */
+/* ---- invalid connection requests ------------------------------------------------------------- */
 
-/* A plain program of rdma_cm; true: it was let in. reason: the refusal's, 0: none was given. */
-static bool say(uint16_t port, const void *bytes, uint8_t len, uint8_t *reason)
+/*
+ * Connects as a plain rdma_cm program. Returns true if it was accepted. reason: that of the
+ * refusal, 0: none was given.
+ */
+static bool connect_with_private_data(uint16_t port, const void *bytes, uint8_t len,
+				      uint8_t *reason)
 {
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *where;
 	struct ibv_qp_init_attr qp = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
@@ -129,7 +134,7 @@ static bool say(uint16_t port, const void *bytes, uint8_t len, uint8_t *reason)
 	return in;
 }
 
-static void strangers_get_nowhere(void **state)
+static void invalid_connection_requests_are_refused(void **state)
 {
 	struct stag_store_hello h;
 	uint8_t junk[200], reason;
@@ -138,25 +143,28 @@ static void strangers_get_nowhere(void **state)
 
 	open_shop(&s);
 	hello_make(&h, "goods", NULL);
-	assert_true(say(stag_store_server_port(s.server), &h, sizeof(h), &reason));
-	assert_false(say(stag_store_server_port(s.server), &h, sizeof(h) - 1, &reason));
+	assert_true(connect_with_private_data(stag_store_server_port(s.server), &h, sizeof(h),
+					      &reason));
+	assert_false(connect_with_private_data(stag_store_server_port(s.server), &h, sizeof(h) - 1,
+					       &reason));
 	assert_int_equal(reason, REFUSED_PROTOCOL);
-	assert_false(say(stag_store_server_port(s.server), NULL, 0, &reason));
+	assert_false(connect_with_private_data(stag_store_server_port(s.server), NULL, 0, &reason));
 	assert_int_equal(reason, REFUSED_PROTOCOL);
 	for (unsigned long n = scaled(50); n > 0; n--) {
 		dice_fill(junk, sizeof(junk));
 		if (one_in(2))
-			memcpy(junk, &h, dice(80)); /* all but the end of the name */
+			memcpy(junk, &h, dice(80)); /* the end of the name is missing */
 		if (memcmp(junk, &h, offsetof(struct stag_store_hello, token)) != 0)
-			assert_false(say(stag_store_server_port(s.server), junk,
-					 (uint8_t)dice(sizeof(junk)), &reason));
+			assert_false(connect_with_private_data(stag_store_server_port(s.server),
+							       junk, (uint8_t)dice(sizeof(junk)),
+							       &reason));
 	}
-	enter(&u, &s, "goods"); /* it still serves */
+	enter(&u, &s, "goods"); /* the server still works */
 	leave(&u);
 	stage_close(&s);
 }
 
-static void a_secret_lets_in(void **state)
+static void a_client_with_the_secret_is_admitted(void **state)
 {
 	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
 	struct stag_store_connect_attr attr = {.token = "sesame"};
@@ -174,8 +182,8 @@ static void a_secret_lets_in(void **state)
 	stage_close(&s);
 }
 
-/* A key that another connection was given is good for nobody else. */
-static void keys_are_not_passed_on(void **state)
+/* A key is valid only on the connection that it was given to. */
+static void a_key_of_another_connection_is_refused(void **state)
 {
 	struct stage s;
 	struct user u, thief;
@@ -193,7 +201,7 @@ static void keys_are_not_passed_on(void **state)
 
 /* ---- the client that dies ------------------------------------------------------------------- */
 
-static int be_client(const char *where)
+static int run_as_client(const char *where)
 {
 	struct stag_store_connect_attr attr = {.timeout_ms = 30000};
 	struct user u = {.e = stag_store_connect(where, &attr)};
@@ -213,14 +221,14 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_store_has_one_server),
 		cmocka_unit_test(stopping_ends_connections),
-		cmocka_unit_test(a_client_that_dies_is_forgotten),
-		cmocka_unit_test(strangers_get_nowhere),
-		cmocka_unit_test(a_secret_lets_in),
-		cmocka_unit_test(keys_are_not_passed_on),
+		cmocka_unit_test(a_dead_client_releases_its_partition),
+		cmocka_unit_test(invalid_connection_requests_are_refused),
+		cmocka_unit_test(a_client_with_the_secret_is_admitted),
+		cmocka_unit_test(a_key_of_another_connection_is_refused),
 	};
 
 	if (argc == 3)
-		return be_client(argv[2]);
+		return run_as_client(argv[2]);
 	dice_start();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_settings.c - settings of a partition change while its users are connected: near, and far with the argument "far".
+ * test_settings.c - settings of a partition change while its users are connected: near, and far
+ * with the argument "far".
  *
- * What the store tells the adapter passes through here. That the adapter goes by it is told in tests/adapter.
+ * The test intercepts the calls from the store to the adapter. That the adapter obeys them is
+ * tested in tests/adapter.
  */
 #include "stage.h"
 
@@ -19,7 +21,7 @@
 
 #define HOUR_MS 3600000u
 
-/* Where another thread of the parent's was in malloc(), a sanitizer's child never gets out of it. */
+/* If another thread of the parent was in malloc() at the fork, a sanitizer's child deadlocks. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FORKS_BADLY true
 #else
@@ -30,7 +32,7 @@ static bool far;
 
 /* ---- between the store and the adapter ------------------------------------------------ */
 
-static _Atomic uint32_t told_relax, told_level; /* of a region, last */
+static _Atomic uint32_t told_relax, told_level; /* last values set for a region */
 
 STAG_EXPORT int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_store_attr *attr,
 				       int mask)
@@ -46,8 +48,8 @@ STAG_EXPORT int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_st
 	return rc;
 }
 
-/* What holds for this user now; far, for the server's side of it. */
-static struct stagdv_store_qp_attr now(const struct user *u)
+/* Returns the attributes in force for this user; far, for the server's side of the connection. */
+static struct stagdv_store_qp_attr current_attr(const struct user *u)
 {
 	struct stagdv_store_qp_attr attr = {.relax = atomic_load(&told_relax),
 					    .level = atomic_load(&told_level)};
@@ -57,7 +59,7 @@ static struct stagdv_store_qp_attr now(const struct user *u)
 	return attr;
 }
 
-/* ---- the shop -------------------------------------------------------------------------------- */
+/* ---- a store with partitions ----------------------------------------------------------------- */
 
 static void open_shop(struct stage *s)
 {
@@ -70,7 +72,7 @@ static void open_shop(struct stage *s)
 	allow(s, "bell", STAG_STORE_READ);
 }
 
-static void change(struct stage *s, unsigned int what, uint32_t value)
+static void change_partition(struct stage *s, unsigned int what, uint32_t value)
 {
 	struct stag_store_partition p = find(s->store, "goods");
 
@@ -84,8 +86,11 @@ static void change(struct stage *s, unsigned int what, uint32_t value)
 		fail_msg("%s", stag_store_error());
 }
 
-/* Users hear of changes in the order in which they came in; this one came last, and is told to go. */
-static void ring_the_bell(struct stage *s, struct user *last)
+/*
+ * Waits until all users are notified: that happens in the order in which they connected, and this
+ * last one is disconnected.
+ */
+static void wait_until_all_are_notified(struct stage *s, struct user *last)
 {
 	allow(s, "bell", STAG_STORE_NONE);
 	while (do_read(last, 0, 8) == IBV_WC_SUCCESS)
@@ -93,9 +98,9 @@ static void ring_the_bell(struct stage *s, struct user *last)
 	leave(last);
 }
 
-/* ---- rights -------------------------------------------------------------------------------------- */
+/* ---- rights ---------------------------------------------------------------------------------- */
 
-static void a_right_that_is_given_is_there(void **state)
+static void a_granted_right_takes_effect(void **state)
 {
 	struct user u, last;
 	struct stage s;
@@ -106,7 +111,7 @@ static void a_right_that_is_given_is_there(void **state)
 	enter(&last, &s, "bell");
 	assert_int_equal(u.e->access, STAG_STORE_READ);
 	allow(&s, "goods", STAG_STORE_WRITE);
-	ring_the_bell(&s, &last);
+	wait_until_all_are_notified(&s, &last);
 	assert_int_equal(do_write(&u, 100, "mine", 4), IBV_WC_SUCCESS);
 	assert_int_equal(do_add(&u, 8, 1), IBV_WC_SUCCESS);
 	assert_true(reads_as(&u, 100, "mine", 4));
@@ -114,7 +119,7 @@ static void a_right_that_is_given_is_there(void **state)
 	stage_close(&s);
 }
 
-static void who_lost_all_rights_cannot_even_read(void **state)
+static void a_user_without_rights_cannot_read(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -130,49 +135,49 @@ static void who_lost_all_rights_cannot_even_read(void **state)
 	stage_close(&s);
 }
 
-/* ---- order, level, cache ---------------------------------------------------------------------------- */
+/* ---- order, level, cache --------------------------------------------------------------------- */
 
-static void users_go_by_the_new_order(void **state)
+static void users_follow_the_new_order(void **state)
 {
 	struct stage s;
 	struct user u;
 
 	open_shop(&s);
 	enter(&u, &s, "goods");
-	assert_int_equal(now(&u).relax, 0);
-	change(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_ANY_PROCESSING);
-	while (now(&u).relax != STAG_STORE_ANY_PROCESSING)
+	assert_int_equal(current_attr(&u).relax, 0);
+	change_partition(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_ANY_PROCESSING);
+	while (current_attr(&u).relax != STAG_STORE_ANY_PROCESSING)
 		usleep(1000);
-	assert_int_equal(now(&u).level, STAG_STORE_VISIBLE);
-	change(&s, STAG_STORE_CHANGE_RELAX, 0);
-	while (now(&u).relax != 0)
+	assert_int_equal(current_attr(&u).level, STAG_STORE_VISIBLE);
+	change_partition(&s, STAG_STORE_CHANGE_RELAX, 0);
+	while (current_attr(&u).relax != 0)
 		usleep(1000);
 	assert_int_equal(do_write(&u, 0, "still here", 10), IBV_WC_SUCCESS);
 	leave(&u);
 	stage_close(&s);
 }
 
-static void users_go_by_the_new_level(void **state)
+static void users_follow_the_new_level(void **state)
 {
 	struct stage s;
 	struct user u;
 
 	open_shop(&s);
 	enter(&u, &s, "goods");
-	assert_int_equal(now(&u).level, STAG_STORE_VISIBLE);
-	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_DURABLE);
-	while (now(&u).level != STAG_STORE_DURABLE)
+	assert_int_equal(current_attr(&u).level, STAG_STORE_VISIBLE);
+	change_partition(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_DURABLE);
+	while (current_attr(&u).level != STAG_STORE_DURABLE)
 		usleep(1000);
-	assert_int_equal(now(&u).relax, 0);
-	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_VISIBLE);
-	while (now(&u).level != STAG_STORE_VISIBLE)
+	assert_int_equal(current_attr(&u).relax, 0);
+	change_partition(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_VISIBLE);
+	while (current_attr(&u).level != STAG_STORE_VISIBLE)
 		usleep(1000);
 	assert_int_equal(do_write(&u, 0, "still here", 10), IBV_WC_SUCCESS);
 	leave(&u);
 	stage_close(&s);
 }
 
-/* Somebody writes the file itself, which no cache can know of: is what was read before read again? */
+/* Changes the file itself, bypassing every cache. Returns whether the old bytes are still read. */
 static bool is_cached(const struct stage *s, struct user *u)
 {
 	uint64_t offset = find(s->store, "goods").offset;
@@ -192,7 +197,7 @@ static bool is_cached(const struct stage *s, struct user *u)
 	return cached;
 }
 
-static void users_go_by_the_new_cache_time(void **state)
+static void users_follow_the_new_cache_time(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -200,10 +205,10 @@ static void users_go_by_the_new_cache_time(void **state)
 	open_shop(&s);
 	enter(&u, &s, "goods");
 	assert_false(is_cached(&s, &u));
-	change(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
+	change_partition(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
 	while (!is_cached(&s, &u))
 		usleep(1000);
-	change(&s, STAG_STORE_CHANGE_CACHE, 0);
+	change_partition(&s, STAG_STORE_CHANGE_CACHE, 0);
 	while (is_cached(&s, &u))
 		usleep(1000);
 	leave(&u);
@@ -221,15 +226,15 @@ static struct stag_store_counters counted(const struct stage *s, const struct us
 	return c;
 }
 
-/* What the cache has is not read from the medium. Who is far asks the server. */
-static void the_cache_is_counted(void **state)
+/* Cache hits do not read the medium. Far, the server's counters are queried. */
+static void cache_hits_are_counted(void **state)
 {
 	struct stag_store_counters before, after, part = {.comp_mask = 7, .writes = 7};
 	struct stage s;
 	struct user u;
 
 	open_shop(&s);
-	change(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
+	change_partition(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
 	enter(&u, &s, "goods");
 	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
 	before = counted(&s, &u);
@@ -254,8 +259,10 @@ static void the_cache_is_counted(void **state)
 	stage_close(&s);
 }
 
-/* Near, a user may have asked for something else: that is the user's, whatever becomes of the partition's. */
-static void what_a_user_asked_for_stays(void **state)
+/*
+ * Near, a user may have requested other settings: those persist, whatever the partition's become.
+ */
+static void settings_requested_by_a_user_persist(void **state)
 {
 	struct stag_store_connect_attr attr = {.relax = STAG_STORE_RELAX_COMPLETIONS,
 					       .level = STAG_STORE_DURABLE,
@@ -267,19 +274,22 @@ static void what_a_user_asked_for_stays(void **state)
 		return;
 	open_shop(&s);
 	assert_int_equal(try_enter(&u, &s, "goods", &attr), 0);
-	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_ACCEPTED);
-	change(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_RELAX_READS);
-	while (now(&u).relax != (STAG_STORE_RELAX_READS | STAG_STORE_RELAX_COMPLETIONS))
+	change_partition(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_ACCEPTED);
+	change_partition(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_RELAX_READS);
+	while (current_attr(&u).relax != (STAG_STORE_RELAX_READS | STAG_STORE_RELAX_COMPLETIONS))
 		usleep(1000);
-	assert_int_equal(now(&u).level, STAG_STORE_DURABLE);
+	assert_int_equal(current_attr(&u).level, STAG_STORE_DURABLE);
 	leave(&u);
 	stage_close(&s);
 }
 
-/* ---- processes --------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
-/* It inherits an endpoint that is its parent's, puts it away, and makes one of its own, which follows the table too. */
-static int be_child(struct stage *s, struct user *inherited)
+/*
+ * Destroys the endpoint inherited from the parent, and creates one of its own, which follows the
+ * table, too.
+ */
+static int run_as_child(struct stage *s, struct user *inherited)
 {
 	struct user u;
 
@@ -288,7 +298,7 @@ static int be_child(struct stage *s, struct user *inherited)
 	enter(&u, s, "goods");
 	if (do_write(&u, 0, "child", 5) != IBV_WC_SUCCESS)
 		return 1;
-	while (now(&u).level != STAG_STORE_DURABLE)
+	while (current_attr(&u).level != STAG_STORE_DURABLE)
 		usleep(1000);
 	leave(&u);
 	return 0;
@@ -307,13 +317,13 @@ static void a_child_has_endpoints_of_its_own(void **state)
 	enter(&u, &s, "goods");
 	child = fork();
 	if (child == 0)
-		_exit(be_child(&s, &u));
+		_exit(run_as_child(&s, &u));
 	while (!reads_as(&u, 0, "child", 5))
 		usleep(1000);
-	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_DURABLE);
+	change_partition(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_DURABLE);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	while (now(&u).level != STAG_STORE_DURABLE)
+	while (current_attr(&u).level != STAG_STORE_DURABLE)
 		usleep(1000);
 	assert_int_equal(do_write(&u, 0, "parent", 6), IBV_WC_SUCCESS);
 	leave(&u);
@@ -323,13 +333,13 @@ static void a_child_has_endpoints_of_its_own(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_right_that_is_given_is_there),
-		cmocka_unit_test(who_lost_all_rights_cannot_even_read),
-		cmocka_unit_test(users_go_by_the_new_order),
-		cmocka_unit_test(users_go_by_the_new_level),
-		cmocka_unit_test(users_go_by_the_new_cache_time),
-		cmocka_unit_test(the_cache_is_counted),
-		cmocka_unit_test(what_a_user_asked_for_stays),
+		cmocka_unit_test(a_granted_right_takes_effect),
+		cmocka_unit_test(a_user_without_rights_cannot_read),
+		cmocka_unit_test(users_follow_the_new_order),
+		cmocka_unit_test(users_follow_the_new_level),
+		cmocka_unit_test(users_follow_the_new_cache_time),
+		cmocka_unit_test(cache_hits_are_counted),
+		cmocka_unit_test(settings_requested_by_a_user_persist),
 		cmocka_unit_test(a_child_has_endpoints_of_its_own),
 	};
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_trouble.c - what happens to a store while it is used: its disk is full or broken, its file is truncated, swapped,
- * removed or written over.
+ * test_trouble.c - faults of a store in use: its disk is full or broken, its file is truncated,
+ * replaced, removed or overwritten.
  *
- * Each: whoever it happens to gets an error, the log says what it happened to and why, everybody else goes on, and nothing is
- * there that nobody wrote. The same stories are told near and far.
+ * In each case the user concerned gets an error, the log says what failed and why, all other users
+ * continue, and no bytes are read that were never written. The tests run near and far.
  */
 #include "stage.h"
 
@@ -23,14 +23,14 @@
 #define ROOM	    (64 * KIB)
 #define PATIENCE_NS (30 * NS_PER_S)
 
-/* File systems of our own; not everybody can have them. */
+/* File systems of our own; not every user may mount them. */
 #define SMALL_MEMORY "/mnt/memory"
 #define SMALL_DISK   "/mnt/disk/there"
 
 static bool far;
-static off_t since; /* of the log */
+static off_t since; /* offset in the log */
 
-/* ---- an edge that goes wrong when told to ------------------------------------------------ */
+/* ---- fault injection at the medium's edge ---------------------------------------------------- */
 
 #define MOST_EVENTS 64
 
@@ -41,13 +41,13 @@ struct edge {
 	struct media_event events[MOST_EVENTS];
 };
 
-/* What fails with which error: writes and reads of these bytes, or flushes. */
+/* The error that reads and writes of these bytes, or flushes, return. */
 static struct {
 	_Atomic uint64_t from, to;
 	atomic_int error, sync_error;
 } bad;
 
-static int verdict(const struct media_io *io)
+static int injected_error(const struct media_io *io)
 {
 	if (io->kind == MEDIA_IO_SYNC)
 		return atomic_load(&bad.sync_error);
@@ -61,7 +61,7 @@ static void queue_io(struct media_edge *e, const struct media_io *io)
 {
 	struct edge *edge = container_of(e, struct edge, edge);
 	unsigned int n = atomic_load(&edge->n_events);
-	int error = verdict(io);
+	int error = injected_error(io);
 
 	if (!error) {
 		edge->real->queue(edge->real, io);
@@ -109,7 +109,7 @@ static int submit(struct media_edge *e, bool wait)
 int __real_media_open(struct media **out, const struct media_attr *attr);
 int __wrap_media_open(struct media **out, const struct media_attr *attr);
 
-/* Memory is flushed too here. */
+/* Wraps each medium; memory is flushed, too, here. */
 int __wrap_media_open(struct media **out, const struct media_attr *attr)
 {
 	static struct edge edges[64];
@@ -138,7 +138,7 @@ static void break_bytes(const struct stag_store_partition *p, int error)
 	bad.error = error;
 }
 
-/* ---- a shop with two partitions, and what is in them ------------------------------------- */
+/* ---- a store with two partitions, and their contents ----------------------------------------- */
 
 struct shop {
 	struct stage s;
@@ -196,7 +196,7 @@ static void expect_works(struct shop *p, struct user *u)
 	assert_int_equal(do_add(u, 0, 1), IBV_WC_SUCCESS);
 }
 
-/* A peer hears that its connection has ended; in this process the request itself says what it was. */
+/* Checks the status. A peer is disconnected; in this process the request itself has the error. */
 static void expect_fails(enum ibv_wc_status status, enum ibv_wc_status near)
 {
 	assert_int_not_equal(status, IBV_WC_SUCCESS);
@@ -210,7 +210,7 @@ static void await_log(const char *word, const char *other)
 
 	while (!is_logged(&since, word, other)) {
 		if (clock_ns() > until)
-			fail_msg("nothing is said of \"%s\", \"%s\"", word, other);
+			fail_msg("the log has no line with \"%s\" and \"%s\"", word, other);
 		usleep(1000);
 	}
 }
@@ -222,7 +222,7 @@ static void await_failure(struct user *u, enum ibv_wc_status near)
 
 	while ((status = do_read(u, 0, 8)) == IBV_WC_SUCCESS) {
 		if (clock_ns() > until)
-			fail_msg("it goes on for ever");
+			fail_msg("operations never failed");
 		usleep(1000);
 	}
 	expect_fails(status, near);
@@ -230,7 +230,7 @@ static void await_failure(struct user *u, enum ibv_wc_status near)
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 
-static void a_broken_disk_is_told_where_it_is_broken(void **state)
+static void a_disk_error_is_reported_with_its_place(void **state)
 {
 	static const int errors[] = {-EIO, -ENOSPC, -EDQUOT};
 	struct shop p;
@@ -243,7 +243,7 @@ static void a_broken_disk_is_told_where_it_is_broken(void **state)
 		expect_works(&p, &p.rest);
 		enter_again(&p, &p.goods, "goods");
 		expect_fails(do_read(&p.goods, 0, 8), IBV_WC_REM_OP_ERR);
-		if (!far) /* whose write was followed by a read, to hear of it */
+		if (!far) /* whose write was followed by a read, to learn the outcome */
 			await_log(p.s.path, "cannot read");
 		break_bytes(NULL, 0);
 		enter_again(&p, &p.goods, "goods");
@@ -266,8 +266,11 @@ static enum ibv_wc_status do_barrier(struct user *u)
 	return wc.status;
 }
 
-/* Nobody can say what of it is on the disk. Who opens it anew can trust what he writes from then on. */
-static void after_a_failed_flush_there_are_no_more_barriers(void **state)
+/*
+ * After a failed flush, which of the writes are on the disk is unknown. A user that opens the
+ * partition again can rely on its later writes.
+ */
+static void after_a_failed_flush_barriers_fail(void **state)
 {
 	struct shop p;
 
@@ -292,7 +295,10 @@ static void after_a_failed_flush_there_are_no_more_barriers(void **state)
 	close_shop(&p);
 }
 
-/* A server lets go of it when it hears that its peer has left. */
+/*
+ * Waits until the partition can be removed: a server releases it when it is notified that its peer
+ * disconnected.
+ */
 static void await_removal(struct stag_store *store, const char *partition)
 {
 	uint64_t until = clock_ns() + PATIENCE_NS;
@@ -304,7 +310,7 @@ static void await_removal(struct stag_store *store, const char *partition)
 	}
 }
 
-/* A file with holes, on a file system that is smaller than it says. */
+/* Fills a sparse file on a file system that is smaller than it. */
 static void fill(const char *path)
 {
 	struct stag_store_partition p = {.size = 4 * MIB, .name = "big"};
@@ -334,7 +340,7 @@ static void fill(const char *path)
 	expect_works(&s, &s.rest);
 	assert_int_equal(stag_store_check(s.s.path, 0, NULL), 0);
 	leave(&big);
-	await_removal(s.s.store, "big"); /* there is room again */
+	await_removal(s.s.store, "big"); /* there is space again */
 	add(s.s.store, "small", 64 * KIB);
 	allow(&s.s, "small", STAG_STORE_WRITE);
 	enter(&big, &s.s, "small");
@@ -344,14 +350,14 @@ static void fill(const char *path)
 	unlink(path);
 }
 
-static void full_memory_keeps_what_it_has(void **state)
+static void full_memory_keeps_the_written_bytes(void **state)
 {
 	if (access(SMALL_MEMORY, F_OK) != 0)
 		skip();
 	fill(SMALL_MEMORY "/store");
 }
 
-static void a_full_disk_keeps_what_it_has(void **state)
+static void a_full_disk_keeps_the_written_bytes(void **state)
 {
 	if (access(SMALL_DISK, F_OK) != 0)
 		skip();
@@ -368,7 +374,7 @@ static uint64_t size_of(const char *path)
 	return (uint64_t)st.st_size;
 }
 
-static void refuse_what_is_not_there(struct shop *p)
+static void expect_cut_off_partition_is_refused(struct shop *p)
 {
 	leave(&p->rest);
 	assert_int_not_equal(try_enter(&p->rest, &p->s, "rest", NULL), 0);
@@ -378,7 +384,7 @@ static void refuse_what_is_not_there(struct shop *p)
 		assert_says("it was truncated");
 }
 
-static void what_was_cut_off_is_told_and_not_made_up(void **state)
+static void access_behind_a_truncated_end_fails_and_is_logged(void **state)
 {
 	struct shop p;
 
@@ -386,7 +392,7 @@ static void what_was_cut_off_is_told_and_not_made_up(void **state)
 	assert_int_equal(truncate(p.s.path, (off_t)p.rest_at.offset), 0);
 	expect_fails(do_read(&p.rest, 0, 8), IBV_WC_REM_OP_ERR);
 	await_log(p.s.path, "the medium ends before that");
-	refuse_what_is_not_there(&p);
+	expect_cut_off_partition_is_refused(&p);
 	assert_int_equal(size_of(p.s.path), p.rest_at.offset);
 	assert_true(reads_as(&p.goods, 0, p.before, ROOM));
 	expect_works(&p, &p.goods);
@@ -397,7 +403,7 @@ static void what_was_cut_off_is_told_and_not_made_up(void **state)
 	close_shop(&p);
 }
 
-static void nothing_is_written_to_another_file_of_its_name(void **state)
+static void nothing_is_written_to_a_file_that_replaced_the_store(void **state)
 {
 	struct stag_store *store;
 	struct user u;
@@ -419,7 +425,7 @@ static void nothing_is_written_to_another_file_of_its_name(void **state)
 	close_shop(&p);
 }
 
-static void a_removed_file_is_told(void **state)
+static void a_removed_file_is_reported(void **state)
 {
 	struct shop p;
 
@@ -430,8 +436,8 @@ static void a_removed_file_is_told(void **state)
 	close_shop(&p);
 }
 
-/* Who has a partition open knows where it is. */
-static void a_table_that_is_written_over_is_told(void **state)
+/* An open partition keeps its known place. */
+static void an_overwritten_table_is_reported(void **state)
 {
 	uint8_t noise[8192];
 	struct user u;
@@ -444,7 +450,7 @@ static void a_table_that_is_written_over_is_told(void **state)
 	await_log(p.s.path, "go by what was read before");
 	expect_works(&p, &p.goods);
 	expect_works(&p, &p.rest);
-	if (!far) { /* a server goes by what it read before, too */
+	if (!far) { /* a server keeps the table that it read before, too */
 		assert_int_not_equal(try_enter(&u, &p.s, "goods", NULL), 0);
 		assert_says(p.s.path);
 		leave(&u);
@@ -452,7 +458,7 @@ static void a_table_that_is_written_over_is_told(void **state)
 	close_shop(&p);
 }
 
-/* ---- */
+/* ---- file systems and main ------------------------------------------------------------------- */
 
 static void write_line(const char *path, const char *line)
 {
@@ -464,7 +470,7 @@ static void write_line(const char *path, const char *line)
 		close(fd);
 }
 
-/* A file system in a file, for root. */
+/* Makes a file system in a file; needs root. */
 static void make_small_disk(void)
 {
 	static const char command[] =
@@ -476,7 +482,7 @@ static void make_small_disk(void)
 		print_message("there is no " SMALL_DISK "\n");
 }
 
-/* In a world of our own, before any thread is there. */
+/* Mounts in a mount namespace of our own, before there are threads. */
 static void make_small_places(void)
 {
 	char map[64];
@@ -497,14 +503,14 @@ static void make_small_places(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_broken_disk_is_told_where_it_is_broken),
-		cmocka_unit_test(after_a_failed_flush_there_are_no_more_barriers),
-		cmocka_unit_test(full_memory_keeps_what_it_has),
-		cmocka_unit_test(a_full_disk_keeps_what_it_has),
-		cmocka_unit_test(what_was_cut_off_is_told_and_not_made_up),
-		cmocka_unit_test(nothing_is_written_to_another_file_of_its_name),
-		cmocka_unit_test(a_removed_file_is_told),
-		cmocka_unit_test(a_table_that_is_written_over_is_told),
+		cmocka_unit_test(a_disk_error_is_reported_with_its_place),
+		cmocka_unit_test(after_a_failed_flush_barriers_fail),
+		cmocka_unit_test(full_memory_keeps_the_written_bytes),
+		cmocka_unit_test(a_full_disk_keeps_the_written_bytes),
+		cmocka_unit_test(access_behind_a_truncated_end_fails_and_is_logged),
+		cmocka_unit_test(nothing_is_written_to_a_file_that_replaced_the_store),
+		cmocka_unit_test(a_removed_file_is_reported),
+		cmocka_unit_test(an_overwritten_table_is_reported),
 	};
 
 	log_to_memory(argv);
