@@ -535,7 +535,7 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		client_step(p);
 		if (p->link.stage == LINK_UP && p->nodes.has_queried)
 			return 0;
-		/* One wrong address of several is no reason to give up. */
+		/* A wrong address among several is no reason to give up. */
 		if (p->nodes.refused == -EACCES ||
 		    (p->nodes.refused == -EPROTO && p->nodes.num_peers == 1))
 			return p->nodes.refused;
@@ -551,9 +551,7 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		return p->nodes.refused;
 	for (unsigned int i = 0; i < p->nodes.num_peers; i++)
 		if (p->nodes.peers[i].absent == 0)
-			return pool_fail(
-				ETIMEDOUT,
-				"no node is primary, or it does not respond");
+			return pool_fail(ETIMEDOUT, "no node is primary, or it does not respond");
 	return pool_fail(ECONNREFUSED, "%s: no node listens there", p->nodes.peers[0].address);
 }
 

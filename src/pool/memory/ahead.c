@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ahead.c - what the region will be: words that records change which are made, and not yet applied.
+ * ahead.c - the future state of the region: words that records will change which are made, but not yet applied.
  *
- * A hash table by offset, and a queue of what each record has put there: a record that is applied takes its words
- * out again, unless a later one has changed them; one that is given up restores them.
+ * A hash table by offset, and a queue of the words that each record has put there. When a record is applied, its
+ * words are removed, unless a later record has changed them; when a record is given up, the words before it are
+ * restored.
  */
 #include "pool/memory/memory.h"
 
@@ -16,7 +17,7 @@ int pool_ahead_create(struct pool_ahead *a, unsigned int bits)
 	uint32_t n = 1u << bits;
 
 	*a = (struct pool_ahead){.mask = n - 1};
-	a->slots = calloc(n, sizeof(*a->slots)); /* zeroes that nobody has to write */
+	a->slots = calloc(n, sizeof(*a->slots)); /* zero pages, which need not be written */
 	a->notes = malloc(n * sizeof(*a->notes));
 	if (!a->slots || !a->notes) {
 		pool_ahead_destroy(a);
@@ -32,7 +33,7 @@ void pool_ahead_destroy(struct pool_ahead *a)
 	*a = (struct pool_ahead){0};
 }
 
-/* Half of the table is never used: chains stay short. */
+/* Half of the table stays empty, so that chains are short. */
 uint32_t pool_ahead_room(const struct pool_ahead *a)
 {
 	uint32_t noted = a->put - a->get;
@@ -45,7 +46,7 @@ static uint32_t home_of(const struct pool_ahead *a, uint64_t offset)
 	return (uint32_t)(offset / 8 * 0x9e3779b97f4a7c15u >> 32) & a->mask;
 }
 
-/* Its slot, or the empty one where it would be. */
+/* Returns the slot of an offset, or the empty slot where it would be. */
 static struct pool_ahead_slot *slot_of(const struct pool_ahead *a, uint64_t offset)
 {
 	uint32_t i = home_of(a, offset);
@@ -68,7 +69,7 @@ bool pool_ahead_get(const struct pool_ahead *a, uint64_t offset, uint64_t *value
 	return true;
 }
 
-/* Those behind move up into the hole, if that is not before their home. */
+/* Moves the entries behind up into the hole, unless that is before their home slot. */
 static void take_out(struct pool_ahead *a, struct pool_ahead_slot *slot)
 {
 	uint32_t hole = (uint32_t)(slot - a->slots);

@@ -2,13 +2,14 @@
 /*
  * alloc.c - blocks of the region.
  *
- * Sizes up to 288 KiB have classes: steps of 16 bytes to 256, eight to each power of two above it. A class's blocks are
- * in slabs of one span, or of as many as it takes to waste little at its end; which of them are in use is in bits: in
- * the first span's entry if 64 are enough, else at the slab's beginning. Bodies of long values are runs of spans: so a
- * pointer of a client's can be told from one into what a client has written.
+ * Sizes up to 288 KiB have classes: steps of 16 bytes to 256, eight to each power of two above. The blocks of a
+ * class are in slabs of one span, or of as many as leave little waste at the end. Bits say which blocks are in
+ * use: in the entry of the first span if 64 are enough, else at the beginning of the slab. Bodies of long values
+ * are runs of whole spans: so a pointer to an object can be told from a pointer into bytes that a client has
+ * written.
  *
- * All of that is in the region, and changes through records. Beside it, from a scan: which spans are free, and which
- * slabs have room. That runs ahead of the region as the core does.
+ * All of this is in the region, and changes through records. Beside it, from a scan, the core keeps which spans
+ * are free and which slabs have room, ahead of the region like the rest of the core.
  */
 #include "pool/memory/memory.h"
 
@@ -30,10 +31,10 @@
 /* ---- classes --------------------------------------------------------------------- */
 
 struct shape {
-	uint32_t size;	/* of a block */
-	uint32_t spans; /* of a slab */
-	uint32_t count; /* of blocks in it */
-	uint32_t first; /* offset of the first in it: behind the bits */
+	uint32_t size;	/* bytes of a block */
+	uint32_t spans; /* in a slab */
+	uint32_t count; /* blocks in a slab */
+	uint32_t first; /* offset of the first block in the slab: after the bits */
 };
 
 static uint32_t class_size(unsigned int class)
@@ -45,7 +46,7 @@ static uint32_t class_size(unsigned int class)
 	return (LINEAR_MAX << geometric / 8) + (LINEAR_MAX / 8 << geometric / 8) * (geometric % 8);
 }
 
-/* size: at most POOL_BLOCK_MAX */
+/* size is at most POOL_BLOCK_MAX. */
 static unsigned int class_of(uint32_t size)
 {
 	unsigned int shift;
@@ -55,7 +56,7 @@ static unsigned int class_of(uint32_t size)
 	if (size <= LINEAR_MAX)
 		return (size - MIN_BLOCK + STEP - 1) / STEP;
 	shift = 31 - (unsigned int)__builtin_clz(size - 1) -
-		LINEAR_SHIFT; /* octaves above LINEAR_MAX */
+		LINEAR_SHIFT; /* powers of two above LINEAR_MAX */
 	return LINEAR - 1 + shift * 8 +
 	       ((size - 1 - (LINEAR_MAX << shift)) / (LINEAR_MAX / 8 << shift) + 1);
 }
@@ -65,7 +66,7 @@ static uint32_t words_of(uint32_t count)
 	return (count + BITS_PER_WORD - 1) / BITS_PER_WORD;
 }
 
-/* With bits at the beginning if one word is not enough for them. */
+/* Puts the bits at the beginning of the slab if one word is not enough. */
 static struct shape shape_with(uint32_t size, uint32_t spans)
 {
 	struct shape s = {.size = size, .spans = spans, .count = spans * POOL_SPAN / size};
@@ -77,7 +78,7 @@ static struct shape shape_with(uint32_t size, uint32_t spans)
 	return s;
 }
 
-/* As few spans as leave at most a sixteenth of them unused. */
+/* Takes as few spans as leave at most a sixteenth of them unused. */
 static struct shape shape_of(unsigned int class)
 {
 	uint32_t size = class_size(class);
@@ -91,7 +92,7 @@ static struct shape shape_of(unsigned int class)
 	}
 }
 
-/* ---- entries --------------------------------------------------------------------- */
+/* ---- entries of the span table --------------------------------------------------- */
 
 static uint64_t entry_at(const struct pool_region *r, uint32_t span)
 {
@@ -111,7 +112,7 @@ static struct pool_span see_span(const struct pool_core *core, uint32_t span)
 	return entry;
 }
 
-/* Its first word; the bits are put on their own. */
+/* Writes the first word; the bits are written separately. */
 static void put_span(struct pool_core *core, uint32_t span, const struct pool_span *entry)
 {
 	uint64_t word;
@@ -125,7 +126,7 @@ static bool is_slab(const struct pool_span *entry)
 	return entry->kind >= POOL_SLAB && entry->kind < POOL_SLAB + CLASSES;
 }
 
-/* Where word w of a slab's bits is. */
+/* Returns the offset of word w of a slab's bits. */
 static uint64_t bits_at(const struct pool_region *r, const struct shape *s, uint32_t span,
 			uint32_t w)
 {
@@ -166,7 +167,7 @@ static void unlist_slab(struct pool_core *core, uint32_t span)
 	room->next[span] = NO_SPAN;
 }
 
-/* NO_SPAN: none of this class */
+/* Returns NO_SPAN if no slab of this class has room. */
 static uint32_t slab_with_room(const struct pool_core *core, unsigned int class)
 {
 	uint32_t head = head_of(core, class);
@@ -197,7 +198,7 @@ static void take_spans(struct pool_core *core, uint32_t span, uint32_t n)
 		core->room.lowest = span + n;
 }
 
-/* The next span from `from` on that is free (flip 0) or taken (flip ~0); num_spans: none. */
+/* Returns the next span from `from` on that is free (flip 0) or taken (flip ~0), or num_spans. */
 static uint64_t next_span(const struct pool_core *core, uint64_t from, uint64_t flip)
 {
 	uint64_t all = core->region.num_spans;
@@ -214,7 +215,7 @@ static uint64_t next_span(const struct pool_core *core, uint64_t from, uint64_t 
 	return all;
 }
 
-/* n free spans behind each other, the first that fit; NO_SPAN. */
+/* Returns the first of n consecutive free spans (first fit), or NO_SPAN. */
 static uint32_t find_spans(const struct pool_core *core, uint64_t n)
 {
 	uint64_t all = core->region.num_spans;
@@ -232,7 +233,7 @@ static uint32_t find_spans(const struct pool_core *core, uint64_t n)
 	}
 }
 
-/* The same of spans that no record which is not applied everywhere touches. */
+/* The same for spans that no record touches which is not applied everywhere. */
 static uint32_t find_quiet_spans(const struct pool_core *core, uint64_t n)
 {
 	uint64_t all = core->region.num_spans, found = 0;
@@ -285,7 +286,7 @@ static void drop_slab(struct pool_core *core, uint32_t span, const struct shape 
 	free_spans(core, span, s->spans);
 }
 
-/* A free block's number, its bit set; -1: there is none after all. */
+/* Sets the bit of a free block, and returns its number, or -1 if there is none after all. */
 static int64_t take_bit(struct pool_core *core, uint32_t span, const struct shape *s)
 {
 	uint32_t words = words_of(s->count);
@@ -324,7 +325,7 @@ static uint64_t take_block(struct pool_core *core, uint32_t span)
 	return span_at(&core->region, span) + s.first + (uint64_t)block * s.size;
 }
 
-/* From a slab that is there. */
+/* Allocates from an existing slab. */
 static uint64_t take_from_class(struct pool_core *core, unsigned int class)
 {
 	uint64_t block = POOL_NOWHERE;
@@ -375,7 +376,8 @@ uint64_t pool_alloc(struct pool_core *core, uint64_t size)
 	span = make_slab(core, class);
 	if (span != NO_SPAN)
 		return take_block(core, span);
-	while (block == POOL_NOWHERE && ++class < CLASSES) /* better too large than none */
+	/* A block that is too large is better than none. */
+	while (block == POOL_NOWHERE && ++class < CLASSES)
 		block = take_from_class(core, class);
 	return block;
 }
@@ -383,14 +385,14 @@ uint64_t pool_alloc(struct pool_core *core, uint64_t size)
 /* ---- finding --------------------------------------------------------------------- */
 
 struct found {
-	uint32_t span; /* the first, of its slab or run */
+	uint32_t span; /* the first one of its slab or run */
 	uint32_t block;
 	struct pool_span entry;
-	struct shape shape; /* of a slab */
-	uint64_t size;	    /* 0: no block in use begins here */
+	struct shape shape; /* if it is a slab */
+	uint64_t size;	    /* bytes; 0: no block in use begins here */
 };
 
-/* Through what is ahead, or, without a core, in the region as it is. */
+/* Reads through what is ahead, or, without a core, in the region as it is. */
 struct eye {
 	const struct pool_core *core;
 	const struct pool_region *region;
@@ -411,7 +413,7 @@ static struct pool_span peek_span(const struct eye *eye, uint32_t span)
 	return entry;
 }
 
-/* The slab's first span, from any of them. */
+/* Finds the slab's first span, from any of its spans. */
 static bool find_slab(const struct eye *eye, struct found *f)
 {
 	f->entry = peek_span(eye, f->span);
@@ -460,7 +462,7 @@ static struct found find_block(const struct eye *eye, uint64_t offset)
 	return f;
 }
 
-/* 0: it is none of these */
+/* Returns 0 if it is neither. */
 static uint64_t size_if(const struct found *f, bool run)
 {
 	return (f->entry.kind == POOL_SPAN_RUN) == run ? f->size : 0;
@@ -599,7 +601,7 @@ bool pool_region_is_scrub(const struct pool_region *r, uint64_t offset)
 	return f.size != 0 && is_scrub(&f.entry);
 }
 
-/* ---- from the region ------------------------------------------------------------- */
+/* ---- scanning the region --------------------------------------------------------- */
 
 static bool are_tails(const struct pool_core *core, uint32_t span, const struct shape *s)
 {
@@ -621,7 +623,7 @@ static bool are_free(const struct pool_core *core, uint32_t span, uint32_t n)
 	return true;
 }
 
-/* Takes account of what begins at span: how many spans it has; 0: it cannot be. */
+/* Accounts for what begins at span. Returns how many spans it has, or 0 if its entry is invalid. */
 static uint32_t scan_span(struct pool_core *core, uint32_t span)
 {
 	uint64_t left = core->region.num_spans - span;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * check.c - does a region contradict itself? Everything in use is looked at: what it is, and who knows of it.
+ * check.c - checks whether a region contradicts itself.
  *
- * Each block in use is an object, a further bucket of the index, or a client; each run a body, or an upload's. As many are
- * in use as are known of, and those that are known of are in use.
+ * Every block in use is examined: what it is, and what refers to it. Each block in use is an object, an overflow
+ * bucket of the index, or a client; each run is a body, or belongs to an upload. The number of blocks in use
+ * equals the number referred to, and all that are referred to are in use.
  */
 #include "pool/memory/memory.h"
 
@@ -18,7 +19,7 @@ struct count {
 	char *why;
 	size_t room;
 	uint64_t blocks, runs;			/* in use */
-	uint64_t objects, bytes, names, bodies; /* of objects found in them */
+	uint64_t objects, bytes, names, bodies; /* in the objects found */
 	uint64_t entries, buckets;		/* of the index */
 	uint64_t clients, uploads;
 };
@@ -75,7 +76,7 @@ static int check_block(struct count *c, uint64_t offset, uint64_t block)
 	return object.generation == 0 ? 0 : check_object(c, offset, &object, block);
 }
 
-/* No block begins in the rest of the span. */
+/* Returns whether no block begins in the rest of the span. */
 static bool is_free_span(const struct pool_region *r, uint64_t offset)
 {
 	uint64_t span = (offset - r->memory_at) >> POOL_SPAN_SHIFT;
@@ -109,7 +110,7 @@ static int check_blocks(struct count *c)
 	return 0;
 }
 
-/* ---- who knows of them ----------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------ */
 
 static void check_index(struct count *c)
 {
@@ -172,7 +173,8 @@ static int compare_count(struct count *c)
 		return set_fault(c, "%" PRIu64 " entries of %" PRIu64 " names", c->entries,
 				 c->names);
 	if (c->blocks != c->objects + c->buckets + c->clients || c->runs != c->bodies + c->uploads)
-		return set_fault(c, "%" PRIu64 " blocks and %" PRIu64 " runs that nobody knows of",
+		return set_fault(c,
+				 "%" PRIu64 " blocks and %" PRIu64 " runs that nothing refers to",
 				 c->blocks - c->objects - c->buckets - c->clients,
 				 c->runs - c->bodies - c->uploads);
 	return 0;
@@ -182,7 +184,7 @@ int pool_region_check(const struct pool_region *r, char *why, size_t room)
 {
 	struct count c = {.r = r, .why = why, .room = room};
 	struct pool_core core = {.region = *r};
-	int rc = pool_room_create(&core); /* the span table */
+	int rc = pool_room_create(&core); /* checks the span table */
 
 	if (rc == -EBADMSG)
 		return set_fault(&c, "the span table cannot be");

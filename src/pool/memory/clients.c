@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * clients.c - who has asked what, and what came of it: in the region, so that whoever is primary knows.
+ * clients.c - the requests of each client, and their outcomes: in the region, so that every later primary has
+ * them.
  *
- * A client numbers what it asks for, has at most POOL_WINDOW of them that it has not acknowledged, and says with each
- * how far it has: so what came of those is all that has to be kept.
+ * A client numbers its requests, has at most POOL_WINDOW that it has not acknowledged, and says with each request
+ * how far it has: so only the outcomes of those must be kept.
  */
 #include "pool/memory/memory.h"
 
@@ -15,7 +16,7 @@ static uint64_t directory_at(const struct pool_core *core, uint32_t slot)
 	return core->region.clients_at + (uint64_t)slot * sizeof(uint64_t);
 }
 
-/* Where the client of a slot is; POOL_NOWHERE: none is there. */
+/* Returns the offset of the client in a slot, or POOL_NOWHERE. */
 static uint64_t client_at(const struct pool_core *core, uint32_t slot)
 {
 	uint64_t at;
@@ -99,7 +100,7 @@ static bool is_upload(const struct pool_result *result)
 	return result->sequence != 0 && result->status == EINPROGRESS;
 }
 
-/* The memory of an upload that came to nothing. */
+/* Frees the memory of an upload that came to nothing. */
 static void free_upload(struct pool_core *core, const struct pool_result *result)
 {
 	uint64_t at = pool_offset(&core->region, result->address);

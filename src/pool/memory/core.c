@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * core.c - the primary's view: the region, and what records that are under way will have changed in it.
- */
+/* core.c - the primary's view: the region, and what the records in flight will change in it. */
 #include "pool/memory/memory.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-#define AHEAD_BITS 16 /* words: some thousand records under way */
+#define AHEAD_BITS 16 /* words: enough for some thousand records in flight */
 
 int pool_core_open(struct pool_core *core, const struct pool_region *region, uint64_t epoch)
 {

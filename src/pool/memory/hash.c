@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * hash.c - the pool's hash, XXH3: of bytes, of pieces of them, of what comes piece by piece; long ones by the widest instructions
+ * hash.c - the pool's hash, XXH3: of bytes, of pieces, and incremental. Long inputs use the widest instructions
  * that this processor has (hash_wide.c).
  */
 #include "pool/memory/memory.h"
@@ -11,10 +11,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define LONG 2048u /* what a call more costs is nothing beside it */
+#define LONG 2048u /* bytes from which on an indirect call costs nothing in comparison */
 
 struct pool_hashing {
-	XXH3_state_t state; /* the same for all of them */
+	XXH3_state_t state; /* the same for all widths */
 };
 
 #ifdef POOL_HASH_X86
@@ -52,7 +52,7 @@ uint64_t pool_hash_pieces(const struct pool_piece *pieces, int n)
 	return pool_hashing_end(&all);
 }
 
-/* ---- piece by piece ---------------------------------------------------------------- */
+/* ---- incremental ------------------------------------------------------------------- */
 
 struct pool_hashing *pool_hashing_new(void)
 {

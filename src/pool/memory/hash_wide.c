@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * hash_wide.c - XXH3 by the instructions that this is compiled for, of which POOL_HASH_WIDE is the name: once for each.
- */
+/* hash_wide.c - XXH3 with the instruction set that this file is compiled for, named POOL_HASH_WIDE: once for each. */
 #include "pool/memory/hash.h"
 
 #define XXH_INLINE_ALL

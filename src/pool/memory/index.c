@@ -2,9 +2,9 @@
 /*
  * index.c - names: a hash index in the region.
  *
- * A bucket has seven entries, and perhaps a further bucket behind it. Clients look without asking: so an entry is one
- * word, stays where it is as long as its name lives, whatever object it leads to, and a bucket is taken away
- * only if it is the last of its chain, and empty.
+ * A bucket has seven entries, and perhaps an overflow bucket behind it. Clients look names up without asking the
+ * node: so an entry is one word, and stays where it is as long as its name exists, whatever object it leads to. A
+ * bucket is removed only if it is the last of its chain, and empty.
  */
 #include "pool/memory/memory.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ENTRY_BITS 48
-#define BLOCK_LEAD 16u /* before a further bucket, in its block: zeroes */
+#define BLOCK_LEAD 16u /* zeroes before an overflow bucket, in its block */
 
 uint64_t pool_name_hash(const char *name, uint16_t length)
 {
@@ -26,7 +26,7 @@ uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets
 	return index_at + bucket * sizeof(struct pool_bucket);
 }
 
-/* The tag is of the hash's low bits: the high ones chose the bucket. */
+/* The tag uses the low bits of the hash, because the high ones chose the bucket. */
 uint64_t pool_name_entry(uint64_t hash, uint64_t offset)
 {
 	return hash << ENTRY_BITS | offset / POOL_ALIGN;
@@ -37,14 +37,14 @@ static bool has_tag(uint64_t entry, uint64_t hash)
 	return entry != 0 && (entry ^ hash << ENTRY_BITS) >> ENTRY_BITS == 0;
 }
 
-/* ---- with what is ahead ---------------------------------------------------------- */
+/* ---- including what is ahead ----------------------------------------------------- */
 
 static uint64_t next_at(uint64_t bucket)
 {
 	return bucket + offsetof(struct pool_bucket, next);
 }
 
-/* The bucket behind; POOL_NOWHERE. */
+/* Returns the bucket behind, or POOL_NOWHERE. */
 static uint64_t behind(const struct pool_core *core, uint64_t bucket)
 {
 	uint64_t next = pool_entry_offset(pool_see(core, next_at(bucket)));
@@ -97,7 +97,7 @@ bool pool_index_find(const struct pool_core *core, const char *name, uint16_t le
 	return false;
 }
 
-/* An empty entry of the chain, or POOL_NOWHERE and its last bucket. */
+/* Returns an empty entry of the chain, or POOL_NOWHERE and the last bucket of the chain. */
 static uint64_t empty_entry(const struct pool_core *core, uint64_t bucket, uint64_t *last,
 			    unsigned int *hops)
 {
@@ -111,7 +111,7 @@ static uint64_t empty_entry(const struct pool_core *core, uint64_t bucket, uint6
 	return POOL_NOWHERE;
 }
 
-/* A further bucket with one entry; whole before the chain leads to it. */
+/* Adds an overflow bucket with one entry. It is complete before the chain leads to it. */
 static int add_bucket(struct pool_core *core, uint64_t last, uint64_t entry)
 {
 	static const uint64_t lead[BLOCK_LEAD / sizeof(uint64_t)];
@@ -158,7 +158,7 @@ static bool is_empty(const struct pool_core *core, uint64_t bucket)
 	return true;
 }
 
-/* The chain's last bucket, and the one before it; false: there is only one. */
+/* Finds the last bucket of the chain, and the one before it. Returns false if there is only one. */
 static bool last_two(const struct pool_core *core, uint64_t bucket, uint64_t two[2])
 {
 	uint64_t next;
@@ -183,7 +183,7 @@ void pool_index_remove(struct pool_core *core, const char *name, uint16_t length
 
 	pool_put(core, entry, 0);
 	for (unsigned int n = 0; n < 4;
-	     n++) { /* a record's room is bounded: the rest another time */
+	     n++) { /* the room in a record is bounded: remove the rest another time */
 		if (!last_two(core, bucket, two) || !is_empty(core, two[1]) ||
 		    pool_see(core, next_at(two[1])) != 0)
 			return;
@@ -192,7 +192,7 @@ void pool_index_remove(struct pool_core *core, const char *name, uint16_t length
 	}
 }
 
-/* ---- in the region as it is ------------------------------------------------------ */
+/* ---- the region as it is --------------------------------------------------------- */
 
 static uint64_t region_behind(const struct pool_region *r, uint64_t bucket)
 {
@@ -204,7 +204,7 @@ static uint64_t region_behind(const struct pool_region *r, uint64_t bucket)
 	return next;
 }
 
-/* A named object, whole enough to be looked at. */
+/* Returns whether a named object begins there that is complete enough to be read. */
 static bool is_named_object(const struct pool_region *r, uint64_t offset,
 			    struct pool_object *object, struct pool_stored *stored)
 {
@@ -241,7 +241,7 @@ uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t
 
 #define CHAIN_ENTRIES (POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES)
 
-/* The bucket of a cursor, and its entry there; POOL_NOWHERE: the chain has ended. */
+/* Returns the bucket of a cursor, and the entry in it, or POOL_NOWHERE if the chain has ended. */
 static uint64_t bucket_of(const struct pool_region *r, uint64_t cursor)
 {
 	uint64_t bucket = r->index_at + cursor / CHAIN_ENTRIES * sizeof(struct pool_bucket);

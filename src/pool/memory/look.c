@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * look.c - reads that a node serves: by its word, in the region as it is. What is under way is not there yet.
- */
+/* look.c - reads that a node serves, from the region as it is, without the changes in flight. */
 #include "pool/memory/memory.h"
 
 #include <errno.h>
@@ -24,7 +22,7 @@ static int find_object(const struct pool_region *r, const struct pool_request *r
 	return pool_object_find(r, &ptr, object, offset);
 }
 
-/* The value's bytes, if they are what was stored. */
+/* Finds the bytes of the value, if their hash is right. */
 static int value_of(const struct pool_region *r, const struct pool_object *object, uint64_t offset,
 		    struct pool_answer *answer)
 {
@@ -70,7 +68,7 @@ void pool_look(const struct pool_region *r, const struct pool_request *request,
 
 /* ---- names ----------------------------------------------------------------------- */
 
-/* Bytes of it at `to`; 0: there is no room. */
+/* Writes an entry to `to`. Returns its length, or 0 if there is no room. */
 static size_t list_one(const struct pool_region *r, uint64_t offset, uint64_t cursor, uint8_t *to,
 		       size_t room)
 {

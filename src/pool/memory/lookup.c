@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lookup.c - a name, looked up from afar: buckets are read, then the object that an entry leads to.
+ * lookup.c - one-sided lookup of a name: buckets are read, then the object that an entry leads to.
  *
- * While we look an entry may turn to another object, and the one it led to may be gone, or be something else by now.
- * A name is absent only if a whole chain was read in which no entry could have been it. If one could, and was not, we look
- * again, and in the end ask.
+ * Meanwhile an entry may change to another object, and the object that it led to may be gone, or replaced. A name
+ * is absent only if a whole chain was read in which no entry could have been it. If an entry could have been it,
+ * and was not, the lookup starts again, and in the end the node is asked.
  */
 #include "pool/memory/memory.h"
 
@@ -61,15 +61,15 @@ static enum pool_step want_object(struct pool_lookup *l, uint64_t entry)
 	};
 
 	pool_read_start(&l->read, l->place.base, l->place.size, &ptr, l->name, l->name_length);
-	l->read.tries =
-		POOL_READ_TRIES / 2; /* an object that is gone is found again sooner from here */
+	/* Fewer tries: an object that is gone is found sooner by starting from the bucket again. */
+	l->read.tries = POOL_READ_TRIES / 2;
 	l->reading = true;
 	l->address = l->read.address;
 	l->length = l->read.length;
 	return POOL_MORE;
 }
 
-/* Entries from l->next on, then the bucket behind. */
+/* Continues with the entries from l->next on, then the bucket behind. */
 static enum pool_step lookup_next(struct pool_lookup *l)
 {
 	uint64_t offset;

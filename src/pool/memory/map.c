@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * map.c - a client's pointers by keys of its own (figure 3, 310 and 312).
- */
+/* map.c - the program's map of pointers by keys of its own (figure 3, 310 and 312). */
 #include "pool/memory/memory.h"
 
 #include <errno.h>
@@ -54,7 +52,7 @@ STAG_EXPORT void stag_pool_map_destroy(struct stag_pool_map *map)
 	free(map);
 }
 
-/* Where the entry is linked, or would be. */
+/* Returns the link to the entry, or to where it would be. */
 static struct entry **place_of(const struct stag_pool_map *map, uint64_t hash, const void *key,
 			       size_t length)
 {
@@ -66,7 +64,7 @@ static struct entry **place_of(const struct stag_pool_map *map, uint64_t hash, c
 	return at;
 }
 
-/* Twice as many chains; without the memory for them they get longer. */
+/* Doubles the number of chains. If memory runs out, the chains get longer instead. */
 static void grow_table(struct stag_pool_map *map)
 {
 	size_t mask = map->mask * 2 + 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * object.c - objects: their hash, what is stored in them, and reading one from afar.
+ * object.c - objects: their hash, their contents, and one-sided reads.
  *
- * A reader sees bytes that somebody may be changing. It takes a value for whole if the hash in the header fits
- * what it read: the hash is over the object's address, generation and version, too, so neither two versions
- * mixed, nor a copy of an object elsewhere, pass for one. As long as an object lives its generation stays in its place.
+ * A reader sees bytes that may be changing. It takes a value for whole if the hash in the header matches what it
+ * read. The hash also covers the object's address, generation and version, so that neither a mix of two versions
+ * nor a copy of an object elsewhere passes. As long as an object exists, its generation stays in its place.
  */
 #include "pool/memory/memory.h"
 
@@ -56,7 +56,7 @@ bool pool_stored_read(const struct pool_object *object, const void *bytes,
 	return stored->stub.length > POOL_DIRECT_MAX && stored->stub.length <= POOL_MAX_VALUE;
 }
 
-/* ---- from afar ------------------------------------------------------------------- */
+/* ---- one-sided ------------------------------------------------------------------- */
 
 static bool is_in(const struct pool_read *read, uint64_t address, uint64_t length)
 {
@@ -64,7 +64,7 @@ static bool is_in(const struct pool_read *read, uint64_t address, uint64_t lengt
 	       length <= read->size - (address - read->base);
 }
 
-/* The header and as much behind it as is probably there. */
+/* Wants the header, and as many bytes behind it as are probably stored. */
 static void want_object(struct pool_read *read, uint64_t stored)
 {
 	uint64_t left = read->size - (read->ptr.address - read->base);
@@ -116,7 +116,7 @@ static enum pool_step feed_body(struct pool_read *read, const void *bytes)
 	return POOL_DONE;
 }
 
-/* A whole object, of the generation that is looked for. */
+/* Handles a whole object of the wanted generation. */
 static enum pool_step feed_value(struct pool_read *read, const struct pool_object *object,
 				 const struct pool_stored *stored)
 {
@@ -148,7 +148,7 @@ static bool is_of(const struct pool_read *read, const struct pool_object *object
 	return read->ptr.generation == 0 || read->ptr.generation == object->generation;
 }
 
-/* Longer than what was read, and perhaps true. */
+/* Returns whether the object may be longer than what was read. */
 static bool may_be_longer(const struct pool_read *read, const struct pool_object *object)
 {
 	return is_of(read, object) && object->length <= POOL_DIRECT_MAX + POOL_PREFIX_MAX &&
@@ -175,7 +175,7 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 	struct pool_object object;
 	struct pool_stored stored;
 
-	if (read->length == 0 && !read->body) /* it points nowhere */
+	if (read->length == 0 && !read->body) /* the pointer leads nowhere */
 		return POOL_GONE;
 	if (read->body)
 		return feed_body(read, bytes);
@@ -198,7 +198,7 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 	return feed_value(read, &object, &stored);
 }
 
-/* ---- at home --------------------------------------------------------------------- */
+/* ---- on the node ----------------------------------------------------------------- */
 
 int pool_object_find(const struct pool_region *r, const struct stag_pool_ptr *ptr,
 		     struct pool_object *object, uint64_t *offset)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ops.c - what clients ask for (figure 4): judged by what is ahead, turned into a record, and remembered.
+ * ops.c - requests that change something (figure 4): judged including what is ahead, turned into a record, and
+ * remembered. Nothing in the region changes here.
  *
- * Nothing of the region changes here. The order of a record's ranges is the order in which readers see them: an
- * object that gives way is gone before the new one is there, so that nobody reads the old value after
- * somebody has read the new one; and what a header or an entry leads to is there before it.
+ * The order of a record's ranges is the order in which readers see them. An object that is replaced disappears
+ * before the new one is there, so that nobody reads the old value after somebody has read the new one. The target
+ * of a header or an entry is there before the header or entry.
  */
 #include "pool/memory/memory.h"
 #include "pool/memory/ops.h"
@@ -12,31 +13,31 @@
 #include <errno.h>
 #include <string.h>
 
-#define SCRUB_STEP   (1u << 20) /* bytes that are overwritten by one record */
+#define SCRUB_STEP   (1u << 20) /* bytes overwritten by one record */
 #define SB_AT(field) offsetof(struct pool_superblock, field)
 
-/* An object, as it will be when all records before this one are applied. */
+/* An object, as it will be when all earlier records are applied. */
 struct target {
 	uint64_t offset;
 	uint64_t block; /* bytes */
 	struct pool_object header;
-	uint8_t start[POOL_PREFIX_MAX + sizeof(struct pool_stub)]; /* of what is stored */
-	struct pool_stored stored;				   /* name is in start */
-	uint64_t entry;						   /* of a named one */
+	uint8_t start[POOL_PREFIX_MAX + sizeof(struct pool_stub)]; /* beginning of what is stored */
+	struct pool_stored stored;				   /* its name points into start */
+	uint64_t entry; /* of the index, if it has a name */
 };
 
-/* What it is to be. */
+/* The object as requested. */
 struct wish {
 	const struct pool_request *request;
 	uint8_t prefix[POOL_PREFIX_MAX];
 	uint32_t prefix_length; /* 0: no name */
-	bool in_place;		/* where the object is, with its name */
+	bool in_place;		/* at its present place, with its name */
 	struct pool_stub stub;	/* length 0: direct */
 };
 
-/* ---- looking --------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------- */
 
-/* false: no object of this generation (0: any) begins there. */
+/* Returns false if no object of this generation (0: any) begins there. */
 static bool see_target(const struct pool_core *core, uint64_t offset, uint64_t generation,
 		       struct target *t)
 {
@@ -72,7 +73,7 @@ static int find_by_ptr(const struct pool_core *core, const struct stag_pool_ptr 
 	if (t->stored.name &&
 	    (!pool_index_find(core, t->stored.name, t->stored.name_length, &t->entry, &object) ||
 	     object != offset))
-		return -EIO; /* nobody can find it by the name it has */
+		return -EIO; /* its own name does not lead to it */
 	return 0;
 }
 
@@ -99,7 +100,7 @@ static int find_target(const struct pool_core *core, const struct pool_request *
 
 /* ---- writing --------------------------------------------------------------------- */
 
-/* The object's header becomes zeroes: whoever reads it from now on reads again, or finds it gone. */
+/* Zeroes the object's header: readers retry from now on, or find it gone. */
 static void hide_object(struct pool_core *core, const struct target *t)
 {
 	static const struct pool_object none;
@@ -116,7 +117,7 @@ static void free_body(struct pool_core *core, const struct target *t)
 		pool_free_run(core, at);
 }
 
-/* Of one that is hidden. */
+/* Frees an object that is hidden. */
 static void free_object(struct pool_core *core, const struct target *t)
 {
 	free_body(core, t);
@@ -130,13 +131,13 @@ static uint32_t wish_stored(const struct wish *w)
 	return w->prefix_length + (w->stub.length ? sizeof(w->stub) : w->request->length);
 }
 
-/* Of nothing there is nothing to stage. */
+/* Empty values are not staged. */
 static bool is_staged(const struct pool_request *request)
 {
 	return request->source == POOL_SOURCE_STAGED && request->length != 0;
 }
 
-/* The value's bytes, or where to find them. The hash of all that is stored. */
+/* Writes the value's bytes, or a reference to them. Returns the hash of all that is stored. */
 static uint64_t put_value(struct pool_core *core, uint64_t at, const struct wish *w)
 {
 	const struct pool_request *rq = w->request;
@@ -160,7 +161,7 @@ static uint64_t put_stub(struct pool_core *core, uint64_t at, const struct wish 
 	return pool_hash_pieces(pieces, 2);
 }
 
-/* An object in a block that is there: what is stored, then the header. */
+/* Writes an object into an allocated block: first what is stored, then the header. */
 static void put_object(struct pool_core *core, uint64_t offset, uint64_t generation,
 		       const struct wish *w)
 {
@@ -216,7 +217,7 @@ static int create_object(struct pool_core *core, const struct wish *w, struct po
 	return 0;
 }
 
-/* Where it is. */
+/* Changes it at its present place. */
 static void change_in_place(struct pool_core *core, const struct target *t, const struct wish *w,
 			    struct pool_result *result)
 {
@@ -225,7 +226,7 @@ static void change_in_place(struct pool_core *core, const struct target *t, cons
 	result_of(core, t->offset, t->header.generation, w, result);
 }
 
-/* Elsewhere, by a new pointer. */
+/* Writes it elsewhere, with a new pointer. */
 static int move_object(struct pool_core *core, const struct target *t, const struct wish *w,
 		       struct pool_result *result)
 {
@@ -275,7 +276,7 @@ static void name_wish(struct wish *w)
 	w->prefix_length = pool_prefix_write(w->prefix, w->request->name, w->request->name_length);
 }
 
-/* The object is there: is it as the client expects it? */
+/* Compares the object with what the client expects. */
 static int compare_version(const struct pool_request *request, const struct target *t,
 			   struct pool_result *result)
 {
@@ -438,14 +439,14 @@ void pool_answer_result(const struct pool_core *core, const struct pool_result *
 					     result->generation};
 }
 
-/* The body that was uploaded under this sequence. */
+/* Uses the body that was uploaded under this sequence. */
 static void stub_of(const struct pool_request *request, const struct pool_result *upload,
 		    struct wish *w)
 {
 	w->stub = (struct pool_stub){upload->address, upload->length, request->hash};
 }
 
-/* What has failed leaves nothing behind but that, and the upload it was for is no longer needed. */
+/* A failed change leaves only its outcome behind, and frees its upload. */
 static void undo_change(struct pool_core *core, const struct wish *w, struct pool_result *result,
 			int error)
 {
@@ -472,7 +473,7 @@ static int execute_change(struct pool_core *core, const struct pool_who *who,
 		stub_of(request, upload, &w);
 	*result = (struct pool_result){.sequence = request->sequence};
 	rc = carry_out_change(core, &w, result);
-	if (core->build->failed) /* more than POOL_RECORD_META: a fault of ours */
+	if (core->build->failed) /* more than POOL_RECORD_META: an internal error */
 		return -ENOBUFS;
 	if (rc != 0)
 		undo_change(core, &w, result, rc);
@@ -485,7 +486,7 @@ static bool has_value(const struct pool_request *request)
 	return pool_op_takes(request->op, POOL_TAKES_VALUE);
 }
 
-/* A fault of the caller's, not of the client's. */
+/* A caller that violates this has a bug; a client cannot cause it. */
 static bool is_ready(const struct pool_request *request)
 {
 	if (!has_value(request) || (request->flags & POOL_UPLOADED))

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * ops.h - a record from its beginning to its end: what ops.c and upload.c share.
- */
+/* ops.h - beginning and end of a record: shared by ops.c and upload.c. */
 #ifndef POOL_OPS_H
 #define POOL_OPS_H
 
 #include "pool/memory/memory.h"
 
-/* The next record, at `at`, with a value of so many bytes in it. -EAGAIN: too much is ahead, or too little room. */
+/* Begins the next record, at `at`, with a value of this many bytes. -EAGAIN: too much is ahead, or too little room. */
 int pool_begin(struct pool_core *core, struct pool_build *build, void *at, size_t room,
 	       size_t value);
-/* It is made: *used bytes. -ENOBUFS: it is longer than records are, and the core is no longer right. */
+/* Finishes the record: *used bytes. -ENOBUFS: it is too long, and the core is invalid from now on. */
 int pool_end(struct pool_core *core, size_t *used);
-/* Whatever it was to change it does not. Blocks that were allocated for it are freed before, or are lost until the next scan. */
+/*
+ * Discards the changes of the record. Blocks that were allocated for it must be freed before; otherwise they are
+ * lost until the next scan.
+ */
 void pool_begin_again(struct pool_core *core);
 void pool_give_up(struct pool_core *core);
 

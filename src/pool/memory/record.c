@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * record.c - a change of the region as bytes: built here, checked and applied there.
+ * record.c - changes of the region as bytes: built by the primary, checked and applied by every node.
  *
- * What is applied may lie in memory that a peer writes to. So each number is taken from there once, into a variable
- * of ours, judged there, and used from there.
+ * A record may lie in memory that a peer can write to. So each number is copied from there once, and the copy is
+ * checked and used.
  */
 #include "pool/memory/memory.h"
 
@@ -27,7 +27,7 @@ void pool_build_start(struct pool_build *b, void *at, size_t room)
 	b->failed = room < b->used;
 }
 
-/* Room for n more bytes; NULL: failed. */
+/* Returns room for n more bytes, or NULL if that failed. */
 static uint8_t *extend(struct pool_build *b, size_t n)
 {
 	uint8_t *at = b->at + b->used;
@@ -57,7 +57,7 @@ static uint8_t *add_range(struct pool_build *b, const struct pool_range *range, 
 	return to + sizeof(*range);
 }
 
-/* Where bytes go that continue the last range; NULL: they do not. */
+/* Returns the place for bytes that continue the last range, or NULL if they do not. */
 static uint8_t *continue_last(struct pool_build *b, uint64_t offset, uint32_t length)
 {
 	struct pool_range last;
@@ -168,7 +168,10 @@ static size_t payload_of(const struct pool_range *range)
 	}
 }
 
-/* The next range, in bounds of the record and of what records may change. 0: no more; 1; -EBADMSG. */
+/*
+ * Returns 1 with the next range, within the bounds of the record and of what records may change, 0 at the end, or
+ * -EBADMSG.
+ */
 static int next_range(struct walk *w, const struct pool_region *r, struct pool_range *range,
 		      const uint8_t **payload)
 {
@@ -198,7 +201,7 @@ static struct walk walk_of(const struct pool_record *header, const void *at)
 			     header->length - sizeof(*header), header->ranges};
 }
 
-/* The header as it is now, if its length can be one. */
+/* Reads the header, if its length is possible. */
 static int read_header(const void *at, size_t room, struct pool_record *header)
 {
 	if (room < sizeof(*header))
@@ -232,7 +235,7 @@ int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 
 /* ---- applying -------------------------------------------------------------------- */
 
-/* Readers are not waited for: words of 8 bytes arrive whole, which an index entry needs. */
+/* Does not wait for readers: words of 8 bytes are written atomically, as index entries require. */
 static void place(struct pool_region *r, const struct pool_range *range, const uint8_t *bytes)
 {
 	uint8_t *to = r->at + range->offset;
@@ -248,7 +251,7 @@ static void place(struct pool_region *r, const struct pool_range *range, const u
 	}
 }
 
-/* Copied first, and judged where it is then: whoever writes to the staging memory may do so now. */
+/* Copies first, and checks the hash of the copy: a writer may be changing the staging memory at this moment. */
 static int place_staged(struct pool_region *r, const struct pool_range *range,
 			const uint8_t *payload, const struct pool_staging *staging)
 {

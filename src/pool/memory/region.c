@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * region.c - the pool's memory: how it is divided, and where it is.
+ * region.c - the pool's memory: its layout and its address.
  *
- *     superblock | client directory | span table | index | spans ...
+ *         superblock | client directory | span table | index | spans ...
  *
- * The superblock says how large each part is, and where follows from that: a superblock that says
- * anything else is refused.
+ * The superblock has the size of each part, from which their places follow: a superblock with other places is
+ * refused.
  */
 #include "pool/memory/memory.h"
 
@@ -23,7 +23,7 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 	return (n + to - 1) / to * to;
 }
 
-/* Where things are, from size, max_clients and num_buckets. */
+/* Computes the layout from size, max_clients and num_buckets. */
 static int lay_out(struct pool_region *r)
 {
 	uint64_t most = r->size / 8;
@@ -124,7 +124,7 @@ int pool_region_adopt(struct pool_region *r, void *at, uint64_t size)
 
 /* ---- mapping --------------------------------------------------------------------- */
 
-/* The line of /proc/self/maps about what is in the way. */
+/* Quotes the line of /proc/self/maps about the memory that is in the way. */
 static void say_what_is_there(uint64_t address, uint64_t size, char *why, size_t room)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -156,7 +156,7 @@ int pool_region_map(uint64_t address, uint64_t size, char *why, size_t room)
 
 	if (rc == 0 && got == want)
 		return 0;
-	if (rc == 0) /* a kernel that takes the address for a wish */
+	if (rc == 0) /* an old kernel takes the address only as a hint */
 		munmap(got, size);
 	if (rc == 0 || rc == -EEXIST)
 		rc = -EADDRINUSE;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ring.c - the log in memory: where the primary makes records, and where they lie in a standby's.
- *
- * Both have the same bytes at the same places. What is left of an earlier round is not taken for a record: its number is
- * not the next one.
+ * ring.c - the log in memory: the primary builds records in it, and a standby has the same bytes at the same
+ * places. A leftover of an earlier lap is not taken for a record, because its number is not the next one.
  */
 #include "pool/memory/memory.h"
 
@@ -13,7 +11,7 @@
 
 #define HEADER sizeof(struct pool_record)
 
-/* Up to the ring's end nothing follows. */
+/* Marks that nothing follows up to the end of the ring. */
 static void skip_to_end(struct pool_log *log, uint64_t number, uint64_t epoch)
 {
 	uint64_t at = log->put & (log->size - 1);
@@ -62,7 +60,7 @@ int pool_log_segments(uint64_t size, uint64_t from, uint64_t to, struct pool_seg
 	return 2;
 }
 
-/* Else it is of an earlier round, or of a primary that was. */
+/* Otherwise it is left from an earlier lap, or from an earlier primary. */
 static bool is_next(const struct pool_region *r, const struct pool_record *header)
 {
 	const struct pool_superblock *sb = pool_superblock(r);
@@ -70,7 +68,7 @@ static bool is_next(const struct pool_region *r, const struct pool_record *heade
 	return header->number == sb->number + 1 && header->epoch >= sb->epoch;
 }
 
-/* Where the next record is, or will be: not so near to the end that it had no room for a header. */
+/* Returns the place of the next record: not so near to the end that a header would not fit. */
 static uint64_t next_at(const struct pool_ring *ring)
 {
 	uint64_t left = ring->size - (ring->get & (ring->size - 1));
@@ -78,7 +76,7 @@ static uint64_t next_at(const struct pool_ring *ring)
 	return left < HEADER ? ring->get + left : ring->get;
 }
 
-/* One record. 1: applied; 0: none is there. */
+/* Applies one record. Returns 1 if it did, 0 if none is there. */
 static int drain_one(struct pool_ring *ring, struct pool_region *r,
 		     const struct pool_staging *staging)
 {
@@ -87,7 +85,7 @@ static int drain_one(struct pool_ring *ring, struct pool_region *r,
 	struct pool_record header;
 	int rc;
 
-	/* One of an earlier round is not judged: it may be written over while we look. */
+	/* A record of an earlier lap is not checked: it may be overwritten at this moment. */
 	memcpy(&header, ring->at + at, HEADER);
 	if (!is_next(r, &header))
 		return 0;

@@ -2,8 +2,8 @@
 /*
  * upload.c - bodies of long values, which come in several records.
  *
- * An upload belongs to a sequence of a client's, and is remembered as its outcome so far: whoever is primary goes on with it,
- * or frees it with its client. Until the record that makes a value of it, nobody reads it.
+ * An upload belongs to a sequence number of a client, and is stored as its outcome so far: so every later primary
+ * can continue it, or frees it with its client. No client reads it before the record that makes it a value.
  */
 #include "pool/memory/memory.h"
 #include "pool/memory/ops.h"
@@ -58,7 +58,7 @@ int pool_upload_begin(struct pool_core *core, const struct pool_who *who,
 	pool_give_up(core);
 	answer->after = core->number;
 	if (seen == POOL_UPLOADING && before.length != request->length)
-		answer->status = EPROTO; /* not what it was the first time */
+		answer->status = EPROTO; /* differs from the first attempt */
 	else if (seen == POOL_UPLOADING || seen == POOL_REMEMBERED)
 		pool_answer_result(core, &before, answer);
 	else

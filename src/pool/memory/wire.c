@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * wire.c - what clients and nodes say to each other: bytes in, structures out.
+ * wire.c - messages between clients and nodes: bytes in, structures out.
  *
- * A message is a header, and requests or answers behind each other, each padded to 8 bytes. Whether what a request
- * asks for is allowed is not judged here; that it has what its operation takes, and nothing else, is.
+ * A message is a header, followed by requests or answers, each padded to 8 bytes. This file checks that a request
+ * has the operands of its operation, and no others; whether it is allowed is decided elsewhere.
  */
 #include "pool/memory/memory.h"
 
@@ -47,7 +47,7 @@ static size_t padded(size_t length)
 	return (length + 7) & ~(size_t)7;
 }
 
-/* A part that is padded; NULL bytes: nothing of it. */
+/* A part of a message, to be padded. */
 struct part {
 	const void *bytes;
 	size_t length;
@@ -73,7 +73,7 @@ static int write_parts(uint8_t *at, size_t room, size_t *used, const struct part
 	return 0;
 }
 
-/* One more in the message that has its header at `at`. */
+/* Counts one more part in the message at `at`. */
 static void count_one(uint8_t *at, size_t used)
 {
 	struct wire_message header;
@@ -168,7 +168,7 @@ int pool_message_extend(void *at, size_t room, size_t *used, size_t more)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-/* n bytes of the message, padded; NULL: it has not as many. */
+/* Returns n bytes of the message, padded, or NULL if it has fewer. */
 static const uint8_t *take_bytes(const uint8_t *at, size_t length, size_t *where, size_t n)
 {
 	const uint8_t *bytes = at + *where;
@@ -194,7 +194,7 @@ int pool_message_read(const void *at, size_t length, size_t *where, struct pool_
 	return 0;
 }
 
-/* Bytes of a value that comes this way. */
+/* Returns the maximum length of a value from this source. */
 static uint32_t max_length_of(uint8_t source)
 {
 	switch (source) {

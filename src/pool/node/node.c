@@ -450,8 +450,8 @@ static bool is_shown_primary(struct stag_pool_node *n)
 }
 
 /*
- * How long a primary takes to hand over, wait for the successor, and take it back; if it lasts longer, the backend
- * is silent.
+ * Returns how long a primary takes to hand over, wait for the successor, and take it back; if it lasts longer, the
+ * backend is silent.
  */
 static uint64_t time_to_switch(const struct stag_pool_node *n)
 {
@@ -477,12 +477,13 @@ static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
 
 static void log_no_handover(struct stag_pool_node *n, int rc)
 {
-	const char *why = "nobody took over";
+	const char *why = "no standby was promoted";
 	struct stag_pool_node_info info;
 
 	stag_pool_node_query(n, &info, sizeof(info));
 	if (rc == -ETIMEDOUT)
-		why = info.why[0] ? info.why : "nobody took over, and the roll cannot be changed";
+		why = info.why[0] ? info.why
+				  : "no standby was promoted, and the roll cannot be changed";
 	node_log(n, LOG_LEVEL_WARN, "ends without a handover: %s", why);
 }
 

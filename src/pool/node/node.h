@@ -70,7 +70,7 @@ struct node_message {
 	uint32_t length;
 	uint32_t advertised;  /* STag that the sender advertised with it; 0: none */
 	uint32_t invalidated; /* key of ours that it has invalidated; 0: none */
-	/* Of a received message (serve.c): */
+	/* Used for received messages (serve.c): */
 	uint64_t came;	    /* n->now at its arrival */
 	size_t where;	    /* offset of its next request */
 	uint16_t left;	    /* requests in it that were not carried out yet */

@@ -115,7 +115,8 @@ int state_load(int dir, struct pool_state *state)
 		return len < 0 ? (int)len : -errno;
 	}
 	if (st.st_mode & 077) {
-		log_err("state file: mode %o lets others read the key of the pool; change it to 600",
+		log_err("state file: mode %o lets others read the key of the pool; change it to "
+			"600",
 			st.st_mode & 0777);
 		return -EPERM;
 	}

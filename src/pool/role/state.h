@@ -20,7 +20,6 @@ struct pool_state {
 	uint64_t epoch; /* the highest seen */
 };
 
-
 /*
  * Opens the directory, creating it if needed, and holds it until the descriptor is closed. -EBUSY: another process
  * holds it.
