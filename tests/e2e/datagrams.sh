@@ -12,8 +12,8 @@ entry mckey package rdmacm-utils run run_refused client 'mckey -m 239.1.2.3 -b A
 entry rdma_xclient-xrc package rdmacm-utils run run_refused client 'rdma_xclient -s ADDR -c x' \
 	shows 'extended reliable connections, which iWARP lacks: fails cleanly'
 
-# It ends by itself, not by a signal, with an exit code other than 0 and a word
-# about it.
+# It ends by itself, not by a signal, with an exit code other than 0 and an error
+# message.
 run_refused() {
 	local words rc
 	fill_in "$(of client)"

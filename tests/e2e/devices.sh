@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# devices.sh - programs that only look at the device.
+# devices.sh - programs that only query the device.
 
 entry ibv_devices package ibverbs-utils client 'ibv_devices' run run_devices \
 	shows 'the device is listed'

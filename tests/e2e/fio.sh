@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# fio.sh - fio's rdma engine: 1 GiB by each verb, and the memory it landed in compared.
+# fio.sh - fio's rdma engine: transfers 1 GiB by each verb, and compares the memory.
 #
-# The engine's reading job is the passive side; the verb is the active side's
-# choice. The engine verifies nothing of what it moves, so the buffers of both jobs
-# are shared files: the source is filled with a pattern that is new in each run,
-# and the sink's must be full of it afterwards.
+# The engine's reading job is the passive side; the active side chooses the verb.
+# The engine verifies no data, so the buffers of both jobs are shared files: the
+# source is filled with a pattern that is new in each run, and the sink must be
+# full of it afterwards.
 
 fio_common='--ioengine=rdma --port=PORT --bs=1m --size=1g'
 
@@ -20,7 +20,7 @@ fio_entry() {
 fio_entry write run_fio_to_server 16 --iodepth=16 '1 GiB by RDMA Write; the memory is compared'
 fio_entry read run_fio_to_client 16 --iodepth=16 '1 GiB by RDMA Read; the memory is compared'
 # The engine has no flow control of its own, and iWARP none for receives: a
-# sender that is faster than the receiver posts is cut off.
+# connection ends if the sender is faster than the receiver posts.
 fio_entry send run_fio_to_server 128 '--iodepth=16 --rate=200m' \
 	'1 GiB by Send, paced; the memory is compared'
 
@@ -63,7 +63,7 @@ run_fio_to_client() {
 	run_fio --zero_buffers=1 && full_of_it "$work/client.mem"
 }
 
-# full_of_it FILE: each of its blocks that was a buffer is the pattern, to the last byte.
+# full_of_it FILE: each of its blocks that was a buffer has the pattern, to the last byte.
 full_of_it() {
 	local i depth
 	depth=$(of server | sed 's/.*--iodepth=\([0-9]*\).*/\1/')

@@ -2,8 +2,8 @@
 /*
  * hoard.c - preloaded: free() does nothing.
  *
- * For a program that frees what a thread of its own still uses, and so works or
- * crashes as the scheduler likes. Here it works.
+ * For a program that frees memory that one of its threads still uses, and so works
+ * or crashes depending on the scheduler. With this library it works.
  */
 #include <stdlib.h>
 

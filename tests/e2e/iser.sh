@@ -40,9 +40,8 @@ run_iser() {
 	client "${words[@]}"
 }
 
-# A process each, and none of its memory used twice: iscsi-test-cu frees its first
-# connection while libiscsi's thread for it goes on, and that one takes the memory
-# for a connection still.
+# Each test is a process, and free() does nothing in it: iscsi-test-cu frees its first
+# connection while libiscsi's thread still uses it.
 run_iser_tests() {
 	local words case
 	iser_target || return
@@ -73,7 +72,7 @@ run_bench() {
 	grep -q ', iSER$' "$work/client" || fail 'another transport' || { show "$work/client"; return 1; }
 }
 
-# tgtd listens, and has a disk.
+# Waits until tgtd listens, and gives it a disk.
 iser_target() {
 	local words
 	export TGT_IPC_SOCKET=$work/tgtd
@@ -81,8 +80,8 @@ iser_target() {
 	serve 3260 "${words[@]}" && iser_disk
 }
 
-# A disk of random bytes behind logical unit 1. Over iSER tgtd wants to know both
-# the address and the name of who may come.
+# A disk of random bytes behind logical unit 1. Over iSER tgtd needs both the
+# address and the name of the initiators that it admits.
 iser_disk() {
 	head -c 67108864 /dev/urandom >"$work/disk"
 	tgt target --op new --tid 1 --targetname iqn.2026-01.stag:disk &&

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# lib.sh - the verbs of the end-to-end tests: free ports, servers, clients, captures.
+# lib.sh - functions of the end-to-end tests: free ports, servers, clients, captures.
 #
-# Knows processes, ports and figures. Knows nothing of any program under test.
-# Everything it starts is in a process group of its own with a time limit, and
-# is gone when the script ends.
+# Handles processes, ports and figures, and knows no program under test. Everything
+# it starts is in a process group of its own with a time limit, and is killed when
+# the script ends.
 
 : "${STAG_BUILD:=$PWD/build-gcc}"
 stag=$STAG_BUILD/app/stag/stag
@@ -14,8 +14,8 @@ set -m # each background command gets its own process group
 servers=()
 work=
 
-# strays: processes of this run that left their group, as fio's jobs do. They are
-# known by their environment.
+# strays: lists processes of this run that left their group, as fio's jobs do, by
+# their environment.
 strays() {
 	local dir
 	for dir in /proc/[0-9]*; do
@@ -25,7 +25,7 @@ strays() {
 	done
 }
 
-# begin: a directory for this run's files; all that is started ends with it.
+# begin: makes a directory for the files of this run; all processes end with it.
 begin() {
 	work=$(mktemp -d "${TMPDIR:-/tmp}/stag-e2e.XXXXXX") || exit 1
 	export STAG_E2E_RUN=$work
@@ -60,7 +60,7 @@ fail() {
 	return 1
 }
 
-# listening PORT: does somebody listen there? Reading /proc does not disturb him
+# listening PORT: does a process listen there? Reading /proc does not disturb it,
 # as a connection would.
 listening() {
 	local hex
@@ -70,14 +70,14 @@ listening() {
 		END { exit !found }' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 }
 
-# in_use PORT: any socket at all has it.
+# in_use PORT: does any socket use it?
 in_use() {
 	local hex
 	printf -v hex ':%04X ' "$1"
 	cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$hex"
 }
 
-# free_port: below the range from which the kernel takes its own.
+# free_port: finds one below the kernel's ephemeral range.
 free_port() {
 	local port
 	while :; do
@@ -87,9 +87,9 @@ free_port() {
 	echo "$port"
 }
 
-# under LIMIT COMMAND...: the command as it runs under stag, for LIMIT seconds at
-# most. $trace names a capture file, if there is to be one. Leaks are for our own
-# test programs to find: here a sanitizer would blame the stranger's.
+# under LIMIT COMMAND...: runs the command under stag, for LIMIT seconds at most.
+# $trace names a capture file, if any. Leaks are not checked here: a sanitizer would
+# report those of the third-party program.
 under() {
 	local limit=$1
 	shift
@@ -97,7 +97,7 @@ under() {
 	exec timeout --kill-after=2 "$limit" "$stag" run ${trace:+--trace "$trace"} -- "$@"
 }
 
-# serve PORT COMMAND...: start a server under stag, and return when it listens.
+# serve PORT COMMAND...: starts a server under stag, and returns when it listens.
 # Its output goes to $work/server.N.
 serve() {
 	local port=$1 out=$work/server.${#servers[@]} pid
@@ -113,7 +113,7 @@ serve() {
 	}
 }
 
-# wait_listening PORT PID: until it listens; fails if the process ends first.
+# wait_listening PORT PID: waits until it listens; fails if the process ends first.
 wait_listening() {
 	local tries=1200
 	until listening "$1"; do
@@ -122,7 +122,7 @@ wait_listening() {
 	done
 }
 
-# client COMMAND...: run a client under stag to its end. Its output is in
+# client COMMAND...: runs a client under stag to its end. Its output is in
 # $work/client.
 client() {
 	local rc
@@ -137,7 +137,7 @@ client() {
 	}
 }
 
-# served [N]: server N (the last one) ended by itself, well.
+# served [N]: checks that server N (the last one) ended by itself with success.
 served() {
 	local n=${1:-$((${#servers[@]} - 1))} rc
 	wait_end "${servers[n]}" || {
@@ -154,7 +154,7 @@ served() {
 	}
 }
 
-# wait_end PID: it ends within a minute.
+# wait_end PID: waits for its end, at most a minute.
 wait_end() {
 	local tries=1200
 	while kill -0 "$1" 2>/dev/null; do
@@ -172,7 +172,7 @@ exit_text() {
 	esac
 }
 
-# What each server said, and whether it still runs.
+# Shows the output of each server, and whether it still runs.
 show_servers() {
 	local n state
 	for n in "${!servers[@]}"; do
@@ -183,7 +183,7 @@ show_servers() {
 	done
 }
 
-# show FILE: what a sanitizer said, or the end of it
+# show FILE: prints a sanitizer's report, or the end of the file
 show() {
 	if grep -q 'ERROR: AddressSanitizer' "$1"; then
 		sed -n '/ERROR: AddressSanitizer/,$p' "$1" | head -n 70
@@ -192,7 +192,7 @@ show() {
 	fi | sed 's/^/#   | /'
 }
 
-# captures FILE...: each is flawless iWARP in the eyes of tshark; with STAG_CAPTURES=unread they only have to be there.
+# captures FILE...: tshark finds no fault in any of them; with STAG_CAPTURES=unread they only have to exist.
 captures() {
 	local file
 	for file; do

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# libfabric.sh - libfabric's verbs provider. It does not look at lo.
+# libfabric.sh - libfabric's verbs provider. It ignores lo.
 
 entry fi_info package libfabric-bin namespace yes addr 10.77.0.1 run run_fi_info \
 	client 'fi_info -p verbs -t FI_EP_MSG' shows 'the provider finds the device'
@@ -21,7 +21,7 @@ entry fi_pingpong-1024 package libfabric-bin namespace yes addr 10.77.0.1 figure
 	server 'fi_pingpong -p verbs -e msg -c -I 500 -S 1024 -B PORT' \
 	client 'fi_pingpong -p verbs -e msg -c -I 500 -S 1024 -P PORT ADDR'
 
-# The columns: bytes, sent, acknowledged, total, time, MB/s, µs a transfer, ...
+# The columns: bytes, sent, acknowledged, total, time, MB/s, µs per transfer, ...
 fi_figure() {
 	awk '$1 == "1k" { print $7 " µs at 1 KiB" }'
 }

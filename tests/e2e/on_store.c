@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * on_store.c - preloaded: a program's large regions for peers are on storage, at the addresses where it has its
- * buffers.
+ * on_store.c - preloaded: puts the large regions that a program offers to peers on storage, at the
+ * addresses of its buffers.
  *
- * $STAG_TEST_STORE is the file. What the program has in its buffer neither gets there nor comes from there: it is for
- * servers that only offer theirs. What it sends and receives itself, in small ones, is memory as ever.
+ * $STAG_TEST_STORE is the file. The contents of the program's buffer are not copied to or from the
+ * file: this is for servers that only offer their memory. Small regions, with which it sends and
+ * receives, stay in memory.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static struct ibv_mr *on_store(struct ibv_pd *pd, size_t length, uint64_t iova, 
 
 	if (medium.fd >= 0 && ftruncate(medium.fd, (off_t)length) == 0 && open_medium && reg) {
 		m = open_medium(pd->context, &medium);
-		mr = m ? reg(pd, m, &attr) : NULL; /* the medium is the process's */
+		mr = m ? reg(pd, m, &attr) : NULL; /* one medium per process */
 	}
 	if (!mr) {
 		perror("on_store: no region on storage");

@@ -3,8 +3,8 @@
 #
 # perftest.sh - perftest's bandwidth and latency programs, connected by rdma_cm.
 #
-# perftest posts through ibv_wr_* on the parts that it knows, and through
-# ibv_post_send on all others. So for the former the device pretends to be one.
+# perftest posts through ibv_wr_* on adapters that it knows, and through
+# ibv_post_send on all others. For the former the device pretends to be a known one.
 
 bw_figure() {
 	awk '$1 ~ /^[0-9]+$/ && NF >= 5 && $4 > 0 { best = $4 > best ? $4 : best }
@@ -28,7 +28,7 @@ perftest() {
 for op in write read send; do
 	for kind in bw lat; do
 		p=ib_${op}_$kind
-		# Both sides of a latency test spin: on two cores that others use too it takes its time.
+		# Both sides of a latency test spin, which takes long on two cores that are shared.
 		[[ $kind == bw ]] && n=100 || n=10
 		perftest "$p" "$p" "-a -n $n" 'all sizes from 2 bytes to 8 MiB, ibv_post_send' trace no limit 120
 		perftest "$p-new-api" "$p" '-s 4096 -n 300' 'ibv_wr_start and its family (STAG_PART_ID=4119)' run run_new_api
@@ -49,14 +49,14 @@ run_new_api() {
 
 # perftest itself refuses events for writes. On iWARP ib_send_bw counts the
 # receiver's credits, which come by RDMA Write, and then sleeps for a completion
-# that is not due: many receives let it never run out of them.
+# that will not come: with many receives it never runs out of credits.
 for p in ib_read_bw ib_read_lat ib_send_lat; do
 	perftest "$p-events" "$p" '-e -s 1024 -n 300' 'completion events'
 done
 perftest ib_send_bw-events ib_send_bw '-e -s 65536 -n 5000 -r 5000' 'completion events' trace no
 
-# The client reports every second, and would for ever: it is stopped after three reports, or
-# when its time is over.
+# The client reports every second without end: it is stopped after three reports or
+# at its time limit.
 run_infinite() {
 	local words pid trace=
 	fill_in "$(of server)"
@@ -66,7 +66,7 @@ run_infinite() {
 	: >"$work/client"
 	under "$client_limit" "${words[@]}" >"$work/client" 2>&1 </dev/null &
 	pid=$!
-	servers+=("$pid") # it ends with them
+	servers+=("$pid") # ended with the servers
 	while (($(bw_rows <"$work/client") < 3)) && kill -0 "$pid" 2>/dev/null; do
 		sleep 0.2
 	done
@@ -87,14 +87,14 @@ for kind in bw lat; do
 	perftest "$p-cas" "$p" '-A CMP_AND_SWAP -n 1000' 'RFC 7306 CmpSwap'
 done
 
-# The server's region is on storage, and neither side knows.
+# The server's region is on storage, without the knowledge of either side.
 for op in write read; do
 	perftest "ib_${op}_bw-on-store" "ib_${op}_bw" '-s 65536 -n 20' "the server's region is a file" run run_on_store
 done
-# No figure: perftest may print 0.00 MiB/s of so few bytes.
+# No figure: perftest may print 0.00 MiB/s for so few bytes.
 perftest ib_atomic_bw-on-store ib_atomic_bw '-A FETCH_AND_ADD -n 100' "the server's region is a file" run run_on_store figure ''
 
-# What was written is in the file, and what was read was there.
+# The file has the bytes that were written or read.
 run_on_store() {
 	local words trace=$work/server.pcapng disk=$work/disk
 	: >"$disk"

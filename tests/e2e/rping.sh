@@ -41,8 +41,8 @@ entry rping-20-clients package rdmacm-utils run run_rping_clients \
 	server 'rping -s -a ADDR -p PORT -P -V -S 1000' \
 	client 'rping -c -a ADDR -p PORT -v -V -C 1000 -S 1000'
 
-# rping's server takes two requests that come together for one, and both its threads free the same id. So they come one by
-# one: each is stopped when it talks, and when all are there they go on, at once.
+# rping's server mistakes two simultaneous requests for one, and two of its threads free the same id. So the clients connect one by
+# one: each is stopped once it has connected, and all continue at the same time.
 run_rping_clients() {
 	local words i pids=() bad=0
 	fill_in "$(of server)"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# rsockets.sh - sockets over RDMA, and what is built on them.
+# rsockets.sh - sockets over RDMA, and programs that use them.
 
 entry rstream package rdmacm-utils figure rstream_figure run run_stream_sizes \
 	shows 'rsockets: 16 bytes to 256 KiB, blocking, data verified' \
@@ -18,11 +18,11 @@ entry riostream package rdmacm-utils figure rstream_figure run run_stream_sizes 
 	server 'riostream -p PORT -T v -S SIZE -C 10 -I 5' \
 	client 'riostream -s ADDR -p PORT -T v -S SIZE -C 10 -I 5'
 
-# Both programs can go through sizes by themselves, and then take minutes.
+# Both programs can iterate over sizes themselves, but then take minutes.
 run_stream_sizes() {
 	local server client size
 	server=$(of server) client=$(of client)
-	# With less than 16 bytes they read behind their own buffer, which a sanitizer minds.
+	# With less than 16 bytes they read past their own buffer, which a sanitizer reports.
 	for size in 16 64 1000 4096 65536 262144; do
 		field[$name.server]=${server/SIZE/$size} field[$name.client]=${client/SIZE/$size}
 		# One that fits into a segment and one that does not

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# soak.sh - the same programs for long: does anything grow? Only ./check --long runs these.
+# soak.sh - the same programs for a long time, to detect leaks. Only ./check --long runs these.
 
 soak soak-connections package rdmacm-utils run run_soak_connections limit 3600 \
 	shows '3000 clients one after another: no descriptor, thread or memory stays behind' \
@@ -60,7 +60,7 @@ run_soak_traffic() {
 	not_grown "$early" "$late"
 }
 
-# held: descriptors, threads and KiB of memory of the server, which timeout(1) started
+# held: prints descriptors, threads and KiB of memory of the server, which timeout(1) started
 held() {
 	local pid
 	pid=$(pgrep -P "${servers[0]}" | head -1)
@@ -68,7 +68,7 @@ held() {
 		"$(awk '/^Threads/ { t = $2 } /^VmRSS/ { m = $2 } END { print t + 0, m + 0 }' "/proc/$pid/status" 2>/dev/null)"
 }
 
-# not_grown EARLY LATE: a few objects may be on their way out, and malloc may keep some.
+# not_grown EARLY LATE: allows for a few objects that are being freed, and for memory that malloc keeps.
 not_grown() {
 	local -a early late
 	read -ra early <<<"$1"
