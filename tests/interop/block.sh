@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# block.sh - a block target meets the initiator that is in every Linux: the kernel's, with Debian's open-iscsi. And an
-# initiator the target that is there.
+# block.sh - stag's block target with the initiator of the Linux kernel and Debian's open-iscsi, and stag's initiator with the
+# target of the kernel.
 #
 # Over iSCSI (iscsi_tcp) and over iSER (ib_iser, on siw): a disk is found, gets a file system, is written, read, trimmed
-# and given back. The target is the one that users have, `stag block serve`. The other way it is `stag block write`
-# and `read`, over iSCSI alone: the kernel's target listens for TCP wherever it does for iSER, and siw's ports are TCP's.
+# and logged out of. The target is `stag block serve`. The other way it is `stag block write` and `read`, over iSCSI
+# only: the kernel's target listens for TCP on the port of iSER, and siw shares its ports with TCP.
 #
-# And stag on the guest's side: its initiator, and one-shot sends (lend), on siw, which is a real adapter to them.
+# Also stag in the guest: its initiator, and one-shot sends (lend), on siw, which is a real adapter to them.
 #
-# siw.sh sources it, with what store.sh has. Over iSER there is no CRC: siw (6.1) puts the second half of one
-# that arrives in two parts where the first was, and QEMU's network cuts a stream anywhere.
+# siw.sh sources it, with the functions that store.sh needs. Over iSER there is no CRC: siw (6.1) overwrites the first half of a
+# CRC that arrives in two parts with the second, and QEMU's network cuts a stream anywhere.
 
 block_name=iqn.2026-01.stag:disk
 lender=$STAG_BUILD/tests/interop/lend
 
-# What the guest does, as a program of its own.
+# The program that runs in the guest.
 use_disk() {
 	cat <<-'USE'
 	#!/bin/sh
 	# use-disk serve PORT | begin | new PORT [NAME=VALUE...] | login | fill FILE | check FILE | leave
 	name=iqn.2026-01.stag:disk
 	node() { iscsiadm -m node -T $name "$@"; }
-	await() { # COMMAND...: succeeds, some time
+	await() { # COMMAND...: waits until it succeeds
 		n=0
 		until "$@" >/dev/null 2>&1; do
 			n=$((n + 1)); [ $n -lt 300 ] || { echo "use-disk: not in time: $*"; exit 1; }
@@ -77,7 +77,7 @@ use_disk() {
 	USE
 }
 
-# on-siw COMMAND...: a program of stag's there, on the real adapter; the library came with lend.
+# on-siw COMMAND...: runs a program of stag in the guest, on the real adapter; the library was added with lend.
 on_siw() {
 	cat <<-'ON'
 	#!/bin/sh
@@ -86,7 +86,7 @@ on_siw() {
 	ON
 }
 
-# to_guest NAME FUNCTION: what the function says is a program there.
+# to_guest NAME FUNCTION: installs the output of the function as a program in the guest.
 to_guest() {
 	guest "echo $("$2" | base64 -w0) | base64 -d >/bin/$1 && chmod 755 /bin/$1"
 }
@@ -105,14 +105,14 @@ stop_block() {
 	server=''
 }
 
-# linux COMMAND...: in the guest; after a failure nothing more is tried.
+# linux COMMAND...: runs it in the guest; after a failure nothing more is run.
 linux() {
 	[[ -z $reason ]] || return
 	peer "$@" >"$dir/theirs" 2>&1
 	because "the guest's $1 $2" $?
 }
 
-# The file behind the disk: ext4's magic number is in it.
+# The file behind the disk has ext4's magic number.
 has_file_system() {
 	[[ $(od -An -tx2 -j 1080 -N 2 "$disk") == ' ef53' ]]
 }
@@ -143,14 +143,14 @@ over_iser() {
 	stop_block
 }
 
-# It is killed while the kernel writes, and another comes.
+# The target is killed while the kernel writes, and restarted.
 over_two_targets() {
 	serve_block
 	linux use-disk new "$block_port" node.conn[0].timeo.noop_out_interval=0
 	linux use-disk login
 	linux start filler use-disk fill /tmp/bytes
 	until has_file_system || [[ -n $reason ]]; do sleep 0.05; done
-	pkill -KILL -P "$server" # it itself is timeout(1)
+	pkill -KILL -P "$server" # $server itself is timeout(1)
 	wait "$server" 2>/dev/null
 	serve_block
 	linux finish filler 50
@@ -159,7 +159,7 @@ over_two_targets() {
 	stop_block
 }
 
-# What was written there with digests is read without, and the other way round.
+# Data written with digests is read without them, and the other way round.
 linux_serves_it() {
 	local url=iscsi://127.0.0.1:$relay_port/$block_name/0 bytes=$dir/traces/bytes
 	linux use-disk serve "$guest_port"
@@ -172,7 +172,7 @@ linux_serves_it() {
 	because "stag block" $?
 }
 
-# One-shot sends where the adapter has none.
+# One-shot sends on an adapter without them.
 lend_on_siw() {
 	(STAG_CRC=off at_home "$lender" serve 127.0.0.1 "$block_port") >"$dir/ours" 2>"$dir/errors" &
 	server=$!
@@ -185,7 +185,7 @@ lend_on_siw() {
 	grep -q '^siw0, way 4$' "$dir/theirs" || reason+="${reason:+, }it was not siw, or another way"
 }
 
-# What the initiator wrote is in the file, and it reads the same.
+# The file has what the initiator wrote, and the initiator reads the same.
 stag_on_siw() {
 	local url=iser://$host:$block_port/$block_name/1 sum
 	serve_block

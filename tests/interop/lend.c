@@ -5,9 +5,10 @@
  *	lend serve ADDRESS PORT     one connection
  *	lend visit ADDRESS PORT
  *
- * The visitor lends memory with a command: the server reads it, writes the opposite of each byte back, and closes. Then the server
- * lends, and the visitor does the same. In the end the server answers without a close, and reads what the visitor took back:
- * it must not succeed. The calls are those of <stag/stagdv.h> on both sides, whatever the device is.
+ * The visitor advertises memory with a command: the server reads it, writes the complement of each
+ * byte back, and closes. Then the server advertises, and the visitor does the same. At the end the
+ * server answers without a close, and reads memory that the visitor has withdrawn, which must fail.
+ * Both sides use the calls of <stag/stagdv.h>, whatever the device is.
  */
 #include <endian.h>
 #include <errno.h>
@@ -22,17 +23,17 @@
 #include "stag/stagdv.h"
 
 #define SIZE   50000u
-#define ROUNDS 20 /* with a close; the one behind them has none */
+#define ROUNDS 20 /* commands with a close; the one after them has none */
 
 struct command {
-	uint32_t stag; /* in network order, as the rest */
+	uint32_t stag; /* in network order, like the rest */
 	uint32_t reference;
 	uint64_t address;
 };
 
 struct memory {
 	uint8_t lent[SIZE], taken[SIZE];
-	struct command command, received[2]; /* an answer, and a command right behind it */
+	struct command command, received[2]; /* an answer, and a command right after it */
 };
 
 struct side {
@@ -40,7 +41,7 @@ struct side {
 	struct ibv_mr *mr;
 	struct memory *m;
 	uint8_t way; /* enum stagdv_one_shot */
-	bool over;   /* the peer has left */
+	bool over;   /* the peer has disconnected */
 };
 
 static bool complain(const char *what, int err)
@@ -54,7 +55,7 @@ static struct ibv_sge piece(const struct side *s, void *at, uint32_t len)
 	return (struct ibv_sge){(uintptr_t)at, len, s->mr->lkey};
 }
 
-/* ---- coming together ---- */
+/* ---- connecting ---- */
 
 static bool make_endpoint(struct side *s, char **where, bool serves)
 {
@@ -136,7 +137,7 @@ static bool sent(struct side *s, const char *what)
 	return wc.status == IBV_WC_SUCCESS;
 }
 
-/* What it said goes to *c, if that is asked for. */
+/* Stores the completion in *c, unless that is NULL. */
 static bool received(struct side *s, struct ibv_wc *wc, struct command *c)
 {
 	struct command *at;
@@ -151,7 +152,7 @@ static bool received(struct side *s, struct ibv_wc *wc, struct command *c)
 	return wc->status == IBV_WC_SUCCESS && post_receive(s, at);
 }
 
-/* ---- who lends ---- */
+/* ---- the side that advertises ---- */
 
 static uint8_t byte_of(uint32_t round, uint32_t i)
 {
@@ -185,7 +186,10 @@ static bool advertise(struct side *s, uint32_t reference, uint32_t *stag)
 	return err ? complain("stagdv_post_send_advertise", err) : sent(s, "the command");
 }
 
-/* As any caller: what the completion does not say is taken back. A real adapter never says it. */
+/*
+ * Withdraws the STag if the completion does not report that it was closed, as any caller must. A
+ * real adapter never reports it.
+ */
 static bool is_back(struct side *s, const struct ibv_wc *wc, uint32_t stag, uint32_t round)
 {
 	bool closed = wc->wc_flags & STAGDV_WC_CLOSED, real = s->way >= STAGDV_ONE_SHOT_REGION;
@@ -223,7 +227,7 @@ static bool lend(struct side *s, uint32_t round)
 	return true;
 }
 
-/* ---- who uses it ---- */
+/* ---- the side that uses it ---- */
 
 static bool read_it(struct side *s, uint32_t stag, uint64_t address)
 {
@@ -240,7 +244,7 @@ static bool close_it(struct side *s, uint32_t stag)
 	return err ? complain("stagdv_post_send_close", err) : sent(s, "the answer");
 }
 
-/* Says no more than that. */
+/* Sends a message without data. */
 static bool send_word(struct side *s)
 {
 	struct command *at = &s->m->command;
@@ -280,7 +284,7 @@ static bool serve(struct side *s)
 	for (uint32_t round = 0; round < ROUNDS; round++)
 		if (!use(s, round, &c) || !lend(s, round))
 			return false;
-	/* The visitor's last word: it has taken it back. */
+	/* The last message of the visitor: it has withdrawn the STag. */
 	if (!use(s, ROUNDS, &c) || !received(s, &wc, NULL))
 		return false;
 	if (read_it(s, c.stag, c.address)) {
@@ -290,7 +294,7 @@ static bool serve(struct side *s)
 	return true;
 }
 
-/* The connection ends with that read; siw leaves the receives where they are. */
+/* The read ends the connection; siw does not flush the receives. */
 static bool is_over(struct side *s)
 {
 	struct rdma_cm_event *event;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2154
 #
-# lib.sh - what the scripts that meet another peer have in common: ports, who runs what, verdicts.
+# lib.sh - functions of the scripts that test against another peer: ports, users, results.
 #
-# Who sources it has $stag and $dir. A run leaves the reason of a failure in $reason, what was captured in $trace, and
-# the two sides' output in the files errors, ours and theirs of $dir.
+# The script that sources it sets $stag and $dir. A run leaves the reason of a failure in $reason, the capture in $trace, and
+# the output of the two sides in the files errors, ours and theirs of $dir.
 
 failed=0 runs=0 reason='' trace=''
 
@@ -13,7 +13,7 @@ skip() {
 	exit 77
 }
 
-# Root stays at home: nobody runs the programs. Where nobody may not read the
+# If this is run by root, the user nobody runs the programs; if nobody cannot read the
 # build directory, root does, without any capability.
 unprivileged=()
 if ((EUID == 0)); then
@@ -31,14 +31,14 @@ sockets() {
 		END { exit !found }' /proc/net/tcp /proc/net/tcp6
 }
 
-# Below the range from which the kernel takes its own.
+# Finds a port below the kernel's ephemeral range.
 free_port() {
 	local port
 	until port=$((20000 + RANDOM % 12000)) && ! sockets "$port"; do :; done
 	echo "$port"
 }
 
-# wait_listen PORT PID: until somebody listens (state 0A) there, or the process is gone.
+# wait_listen PORT PID: waits until a process listens there (state 0A), or the process has ended.
 wait_listen() {
 	for _ in {1..600}; do
 		sockets "$1" 0A && return
@@ -47,12 +47,12 @@ wait_listen() {
 	done
 }
 
-# because WHAT STATUS: one more reason, unless the status is 0.
+# because WHAT STATUS: adds a reason, unless the status is 0.
 because() {
 	(($2 == 0)) || reason+="${reason:+, }$1: status $2"
 }
 
-# check_capture CRC: the capture is flawless, and CRC is what it should be in all connections.
+# check_capture CRC: checks that the capture has no fault, and that all connections use CRC as given.
 check_capture() {
 	local summary with=0
 	if [[ ! -s $trace ]]; then
@@ -67,7 +67,7 @@ check_capture() {
 	fi
 }
 
-# report NAME: by $reason.
+# report NAME: prints the result, by $reason.
 report() {
 	runs=$((runs + 1))
 	if [[ -z $reason ]]; then

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# libstag.sh - the stories of libstag on the Linux kernel's own iWARP driver, siw.
+# libstag.sh - the tests of libstag on the Linux kernel's own iWARP driver, siw.
 #
-# The programs of tests/xfer and tests/heap as they are, in a QEMU guest (siw-guest), and shorter
-# than elsewhere, for the guest is slow. Where siw itself is at fault they say so, and skip
-# no more than that. Those of tests/heap that bring the software adapter along stay at home.
+# The programs of tests/xfer and tests/heap run in a QEMU guest (siw-guest), shorter than elsewhere, since the
+# guest is slow. They skip only what fails because of siw itself, and say so. Those of tests/heap that
+# include the software adapter are left out.
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
 # whose name matches it (a bash pattern, say 'heap*' or 'xfer r*'). Those that take longest, and those
@@ -25,12 +25,12 @@ skip() {
 	exit 77
 }
 
-# program NAME: of the story "folder name"
+# program NAME: prints the path of the test "folder name"
 program() {
 	echo "$tests/${1% *}/test_${1// /_}"
 }
 
-# Of tests/heap whatever can run there.
+# All tests of tests/heap that can run there.
 long_stories() {
 	local file
 	printf 'xfer %s\n' pause huge
@@ -57,7 +57,7 @@ trap 'exit 130' INT TERM
 
 failed=0 runs=0
 
-# report NAME STATUS: with the end of what it said, where it failed or skipped something.
+# report NAME STATUS: prints the result, and the end of the output if it failed or skipped something.
 report() {
 	runs=$((runs + 1))
 	if (($2 == 0)); then

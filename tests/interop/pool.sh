@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# pool.sh - a pool's nodes and clients meet across two adapters: stag's own here, Linux' siw in the guest, which has no
-# keys that one could choose, and no leases. A node there and clients on both sides, and the other way round.
+# pool.sh - nodes and clients of a pool on two adapters: stag's on the host, and Linux' siw in the guest, which has neither
+# keys chosen by the program nor leases. A node in the guest with clients on both sides, and the other way round.
 #
-# siw.sh sources it, with what store.sh and block.sh have. The programs are the ones that users have.
+# siw.sh sources it, with the functions of store.sh and block.sh. It uses the installed programs.
 
 stagd=$STAG_BUILD/app/stagd/stagd
 
-# at_home_pool ARGUMENT...: stag pool, here; without CRC, see block.sh.
+# at_home_pool ARGUMENT...: runs stag pool on the host; without CRC, see block.sh.
 at_home_pool() {
 	[[ -z $reason ]] || return
 	(STAG_CRC=off at_home "$stag" pool "$@") 2>>"$dir/errors"
 	because "stag pool $1" $?
 }
 
-# What was put is there, also under its pointer, also when it is too long for a message: for the bytes of $1.
+# Puts the bytes of file $1, which are too long for a message, and reads them by name; inserts, updates and reads a value by its pointer.
 use_pool_from_home() {
 	local pool=client@127.0.0.1:$relay_port secret=(--secret-file "$dir/traces/pool-secret") pointer
 	at_home_pool put "$pool" bytes "$1" "${secret[@]}" >"$dir/ours"
@@ -36,7 +36,7 @@ node_on_siw() {
 	linux start "stagd on-siw stagd --config /tmp/p/stag.ini; wait-listen $guest_port"
 	(umask 077 && guest 'cat /tmp/p/secrets' | (at_home tee "$dir/traces/pool-secret") >/dev/null)
 	use_pool_from_home "$bytes"
-	# Both on the same adapter.
+	# Node and client on the same adapter.
 	linux on-siw "stag pool get client@10.0.2.15:$guest_port bytes --secret-file /tmp/p/secrets >/tmp/bytes"
 	[[ $(guest 'sha256sum </tmp/bytes') == "$(sha256sum <"$bytes")" ]] || reason+="${reason:+, }other bytes on siw"
 	# shellcheck disable=SC2016

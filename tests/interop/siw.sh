@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# siw.sh - stag's adapter meets the Linux kernel's own iWARP driver, siw.
+# siw.sh - tests stag's adapter against the Linux kernel's own iWARP driver, siw.
 #
 # Stock programs on both sides: stag's under `stag run`, as an ordinary user with
 # little lockable memory; siw's in a QEMU guest (siw-guest). Each program runs in
-# both roles, with CRC on and off: siw asks for no CRC, so what stag says decides.
-# A run passes when both sides say so and tshark finds its capture flawless. And siw
-# reaches what stag has on storage: perftest knows nothing of it, the peer of store.sh asks for it, and Linux has
-# a disk there (block.sh). And a pool has nodes and clients on both (pool.sh).
+# both roles, with CRC on and off: siw requests no CRC, so stag's setting decides.
+# A run passes if both sides succeed and tshark finds no fault in its capture. siw also
+# accesses storage of stag: perftest without knowing it, the peer of store.sh on request, and Linux as a disk
+# (block.sh). And a pool has nodes and clients on both (pool.sh).
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
 # whose name matches it (a bash pattern, say '*rping*'). KEEP=1 keeps the captures.
@@ -56,8 +56,8 @@ guest() {
 	"$here/siw-guest" exec "$dir/guest" "$@"
 }
 
-# An emulated machine on a busy one is slow to see what it got: a first FPDU that comes before siw is
-# done with the MPA Reply breaks the connection (initiator) or lies unread (responder).
+# An emulated machine on a busy host is slow to process input: a first FPDU that arrives before siw has
+# finished the MPA Reply breaks the connection (initiator) or stays unread (responder).
 export STAG_FIRST_DELAY=200
 
 # stag_run CRC TRACE PROGRAM...: the shell that calls it becomes the program.
@@ -70,7 +70,7 @@ stag_run() {
 # are the server's. Each leaves the reason of a failure in $reason, and the two
 # sides' output in the files errors, ours and theirs.
 
-# Some servers go on after their last client. They are killed, and their status says nothing.
+# Some servers keep running after their last client. They are killed, and their status is ignored.
 endless() {
 	[[ $1 == cmtime* || $1 == rcopy* ]]
 }
@@ -115,7 +115,7 @@ stag_is_server() {
 
 # ---- all runs
 
-# both_roles NAME SERVER CLIENT [CHECK]: with CRC on and off. CHECK is called with the role, and
+# both_roles NAME SERVER CLIENT [CHECK]: runs it in both roles, with CRC on and off. CHECK is called with the role, and
 # may add to $reason.
 both_roles() {
 	local crc role name
@@ -135,12 +135,12 @@ both_roles() {
 	done
 }
 
-# cmtime counts a connection that failed, and goes on.
+# cmtime counts a connection that failed, and continues.
 no_errors() {
 	! grep -hi 'error' "$dir"/{errors,ours,theirs} || reason='not all connections were made'
 }
 
-# rcopy's file has arrived whole; the next copy must not find it.
+# Checks the file of rcopy, and removes it for the next copy.
 copied() {
 	local sent arrived
 	case $1 in
@@ -157,7 +157,7 @@ copied() {
 	[[ $sent == "$arrived" ]] || reason='the copy differs'
 }
 
-# on_store OP: the same with a region that is on storage; what was written is in the file, and what was read was there.
+# on_store OP: the same with a region on storage; checks the file for the bytes written or read.
 on_store() {
 	local name="ib_$1_bw on storage, stag is the server" disk=$dir/traces/disk
 	# shellcheck disable=SC2053
@@ -174,7 +174,7 @@ on_store() {
 	report "$name"
 }
 
-# What store.sh wants: the guest is the peer.
+# Definitions for store.sh: the guest is the peer.
 peer() {
 	guest "$limit" "$*"
 }
@@ -206,8 +206,8 @@ for what in write read send; do
 	both_roles "ib_${what}_bw" "ib_${what}_bw -R -F -n 40 -s 65536 -p PORT" \
 		"ib_${what}_bw -R -F -n 40 -s 65536 -p PORT ADDRESS"
 done
-# So little that no credit is due on the way of the server's last bytes: siw's completions come before
-# the bytes arrive, and a server that closes with an update unread resets the connection behind them.
+# Few enough bytes that no credit update is due while the server's last bytes are in flight: siw's completions come before
+# the bytes arrive, and a server that closes with an unread update resets the connection.
 both_roles 'rstream' 'rstream -T v -S 2000 -C 20 -p PORT' 'rstream -T v -S 2000 -C 20 -p PORT -s ADDRESS'
 # The same names on both sides, so that one command line serves both roles.
 head -c 1000000 /dev/urandom >"$dir/file"
@@ -221,7 +221,7 @@ done
 [[ store != $only ]] || store_stories
 # shellcheck disable=SC2053
 [[ pool != $only ]] || pool_stories
-# The last: the guest's kernel goes on serving its disk at the port.
+# Last, since the guest's kernel keeps serving its disk at the port.
 # shellcheck disable=SC2053
 [[ block != $only ]] || block_stories
 

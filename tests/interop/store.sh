@@ -1,26 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# store.sh - a store's server meets a peer that knows verbs and nothing else.
+# store.sh - tests the server of a store with a peer that uses only verbs.
 #
-# By itself: the peer is a process beside it. siw.sh takes the stories over, with a peer that is a kernel's siw in
-# a guest. The server is the one that users have, `stag store serve`; the peer is visit_store. What arrived is looked for in
-# the file itself.
+# Run alone, the peer is a process on this host. siw.sh runs the same tests with a peer on the kernel's siw in a guest. The server is
+# `stag store serve`, the peer is visit_store. Written data is checked in the file itself.
 #
 # Needs STAG_BUILD, the build directory.
 #
-# Who sources it has $here, $stag, $dir (with traces/, which the server may write to), and
-#   peer COMMAND...   runs it where the peer is, and prints what it says
+# A script that sources it defines $here, $stag, $dir (with traces/, which the server may write to), and
+#   peer COMMAND...   runs it where the peer is, and prints its output
 #   $host             the server's address from there
-#   $denied           the status of a denied read there: of siw it is 5, IBV_WC_WR_FLUSH_ERR, and else 10,
+#   $denied           the status of a denied read there: 5, IBV_WC_WR_FLUSH_ERR, with siw, otherwise 10,
 #                     IBV_WC_REM_ACCESS_ERR
-#   at_home COMMAND   becomes the command, as who serves
-#   what is in lib.sh
+#   at_home COMMAND   executes the command as the user that serves
+#   the functions of lib.sh
 # shellcheck disable=SC2154
 
 visitor=${STAG_BUILD:?the build directory}/tests/interop/visit_store
 
-# serve_store [TRACE]: until stop_store.
+# serve_store [TRACE]: serves until stop_store.
 serve_store() {
 	local run=()
 	store_port=$(free_port)
@@ -37,7 +36,7 @@ stop_store() {
 	server=''
 }
 
-# visits WHAT PARTITION WORD: the visit is as it should be.
+# visits WHAT PARTITION WORD: checks that the visit succeeds.
 visits() {
 	peer visit_store "$1" "$host" "$store_port" "$2" "$3" >"$dir/theirs" 2>&1
 	because "the peer's $1" $?
@@ -51,7 +50,7 @@ make_store() {
 		(at_home "$stag" store set "$store" closed --allow local:write --allow remote:none)
 }
 
-# in_file PARTITION SEED: what is in the partition, on the file.
+# in_file PARTITION SEED: checks the contents of the partition in the file.
 in_file() {
 	local offset size
 	read -r offset size < <("$stag" store show "$store" "$1" --json | jq -r '"\(.offset) \(.size)"')
@@ -80,13 +79,13 @@ peer_is_denied() {
 	for how in beyond key write; do
 		visits trespass fixed "$how"
 		status=$denied
-		[[ $how != write ]] || status=5 # the read behind it is flushed
+		[[ $how != write ]] || status=5 # the read after it is flushed
 		[[ $(<"$dir/theirs") == "$how: status $status,"* ]] || reason+="${reason:+, }$(<"$dir/theirs")"
 	done
 	visits read open 8
 }
 
-# RFC 5040 §4.8: of the remote protection errors, a key that is not valid, bounds, and access rights.
+# RFC 5040 §4.8, remote protection errors: invalid STag, bounds, and access rights.
 terminates_say_why() {
 	local said
 	said=$("$here/../lib/check-capture" --field iwarp_rdma.term_errcode_rdma "$trace" | sort | paste -sd ' ')
@@ -120,7 +119,7 @@ store_stories() {
 	report 'store: the peer is told why its connection ends'
 }
 
-# ---- by itself
+# ---- run alone
 [[ ${BASH_SOURCE[0]} == "$0" ]] || return 0
 set -uo pipefail
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * visit_store.c - a peer of a store's server that knows verbs and nothing else.
+ * visit_store.c - a peer of a store's server that uses only verbs.
  *
- *	visit_store write ADDRESS PORT PARTITION SEED     fill it, and look at each piece
- *	visit_store read ADDRESS PORT PARTITION SEED      is it filled so?
+ *	visit_store write ADDRESS PORT PARTITION SEED     fill it, and read each piece
+ *	visit_store read ADDRESS PORT PARTITION SEED      check that it is filled so
  *	visit_store refused ADDRESS PORT PARTITION REASON
  *	visit_store trespass ADDRESS PORT PARTITION HOW   HOW: beyond, key, write
- *	visit_store print SIZE SEED                       what write fills it with; no device
+ *	visit_store print SIZE SEED                       the contents that write makes; needs no device
  *
  * Plain rdma_cm and verbs, for any device; of stag it takes the layout of two structures
  * (stag_store_serve(3)). A partition is filled in pieces of any size, so that few begin or end at a
@@ -26,7 +26,7 @@
 #include "stag/store.h"
 
 #define PIECE  70000u /* the largest */
-#define REASON 9      /* where the reason is in a refusal's private data */
+#define REASON 9      /* offset of the reason in the private data of a refusal */
 
 struct visit {
 	struct rdma_cm_id *id;
@@ -43,7 +43,7 @@ static int complain(const char *what)
 	return -1;
 }
 
-/* ---- coming and going ---- */
+/* ---- connecting ---- */
 
 static int come_near(struct visit *v, char **where)
 {
@@ -120,7 +120,7 @@ static void leave(struct visit *v)
 	free(v->at);
 }
 
-/* ---- what is there ---- */
+/* ---- reading and writing ---- */
 
 static uint8_t *picture_of(uint64_t size, const char *seed)
 {
@@ -132,7 +132,7 @@ static uint8_t *picture_of(uint64_t size, const char *seed)
 	return picture;
 }
 
-/* The status of the next completion. */
+/* Returns the status of the next completion. */
 static int await(struct visit *v)
 {
 	struct ibv_wc wc;
@@ -169,7 +169,7 @@ static bool look(struct visit *v, const uint8_t *picture, uint64_t offset, uint3
 	return false;
 }
 
-/* The read behind it is what says that it is there. */
+/* The read after the write confirms that it was placed. */
 static bool paint(struct visit *v, const uint8_t *picture, uint64_t offset, uint32_t len)
 {
 	memcpy(v->at, picture + offset, len);
@@ -178,7 +178,7 @@ static bool paint(struct visit *v, const uint8_t *picture, uint64_t offset, uint
 	return is_well(v, "write", offset, len) && look(v, picture, offset, len);
 }
 
-/* Every other piece from the first or from the second on; the cuts follow from the seed. */
+/* Handles every other piece, from the first or the second on; the seed determines the pieces. */
 static bool go_over(struct visit *v, const uint8_t *picture, const char *seed, bool writes,
 		    unsigned first, unsigned *pieces)
 {
@@ -212,9 +212,9 @@ static int go_over_all(struct visit *v, const char *seed, bool writes)
 	return well ? 0 : 1;
 }
 
-/* ---- what is not allowed ---- */
+/* ---- denied access ---- */
 
-/* A write completes when it has left: what became of it is seen from the read behind it. */
+/* A write completes when it has been sent: the read after it shows the outcome. */
 static int trespass(struct visit *v, const char *how)
 {
 	uint64_t at = v->base + (strcmp(how, "beyond") == 0 ? v->size - 1 : 0);
