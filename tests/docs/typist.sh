@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# typist.sh - who types a document's commands: sourced by the script that test_commands makes of one.
+# typist.sh - runs the commands of a document: sourced by the script that test_commands makes of it.
 
 out=$HOME/../out
 : >"$out"
@@ -10,8 +10,8 @@ listeners() {
 	ss -Hltn | sort
 }
 
-# await BEFORE JOB COMMAND FROM: it listens by now where nobody did before, or it has ended well; a daemon of ours has said that it serves,
-# for others may listen meanwhile, and it has several doors
+# await BEFORE JOB COMMAND FROM: waits until it listens on a new port, or has ended with success; stagd has to print that it serves,
+# because other processes may begin to listen meanwhile, and it has several listeners
 await() {
 	local i
 	for ((i = 0; i < 400; i++)); do
@@ -27,13 +27,13 @@ await() {
 	return 1
 }
 
-# block LINE: what follows stands there
+# block LINE: the following commands are from that line
 block() {
 	line=$1
 	: >"$out"
 }
 
-# fail: say what was typed, and what came of it
+# fail: prints the command and its output
 fail() {
 	echo "line $line: $1"
 	echo "\$ $2"
@@ -56,7 +56,7 @@ typed() {
 	await "$before" $! "$1" "$from" >>"$out" 2>&1 || fail "it did not start" "$1"
 }
 
-# shows TEXT: in what the block has printed
+# shows TEXT: checks that the block has printed it
 shows() {
 	grep -qE -- "$1" "$out" || fail "no \"$1\" in its output" ''
 }
