@@ -101,7 +101,7 @@ int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t 
 		rc = listen_on_address((struct sockaddr *)&a, len, &d->fd);
 	if (rc != 0) {
 		snprintf(why, size, "%s: %s", listen,
-			 rc == -EINVAL ? "this machine does not have the address" : strerror(-rc));
+			 rc == -EINVAL ? "not a literal address of this machine" : strerror(-rc));
 		return rc;
 	}
 	len = sizeof(a);
@@ -114,7 +114,7 @@ int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t 
 /* ---- a Unix socket ------------------------------------------------------------------------ */
 
 /* Removes the socket that a killed daemon left behind. */
-static void remove_the_dead(const struct sockaddr_un *a)
+static void remove_stale_socket(const struct sockaddr_un *a)
 {
 	CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct stat st;
@@ -132,7 +132,7 @@ int listener_open_unix(struct listener *d, const char *path, char *why, size_t s
 
 	if (rc == 0) {
 		strcpy(a.sun_path, path);
-		remove_the_dead(&a);
+		remove_stale_socket(&a);
 		rc = listen_on_address((struct sockaddr *)&a, sizeof(a), &d->fd);
 	}
 	if (rc == 0)

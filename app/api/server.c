@@ -386,7 +386,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context,
 }
 
 /* Prevents libmicrohttpd from decoding: target.c does it, once. */
-static size_t leave_as_it_is(void *arg, struct MHD_Connection *c, char *text)
+static size_t keep_encoded(void *arg, struct MHD_Connection *c, char *text)
 {
 	return strlen(text);
 }
@@ -408,7 +408,7 @@ static int listener_serve(struct listener *d)
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)INACTIVE_S,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX, MHD_OPTION_STRICT_FOR_CLIENT,
 		1, MHD_OPTION_URI_LOG_CALLBACK, on_target, d, MHD_OPTION_UNESCAPE_CALLBACK,
-		leave_as_it_is, d, MHD_OPTION_NOTIFY_COMPLETED, on_completed, d,
+		keep_encoded, d, MHD_OPTION_NOTIFY_COMPLETED, on_completed, d,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, d, MHD_OPTION_END);
 	return d->mhd ? 0 : -EIO;
 }

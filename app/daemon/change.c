@@ -179,9 +179,9 @@ static bool is_served(struct daemon *d, const struct conf_section *s)
 }
 
 /* Returns whether the service has no section any more, and a new one needs its port. */
-static bool is_in_the_way(struct change *c, const struct service *s)
+static bool blocks_a_new_port(struct change *c, const struct service *s)
 {
-	if (!s->kind->makes_way || conf_find(&c->conf, s->kind->conf, s->conf->name))
+	if (!s->kind->frees_port || conf_find(&c->conf, s->kind->conf, s->conf->name))
 		return false;
 	for (struct conf_section *at = c->conf.sections; at; at = at->next)
 		if (conf_is_same_port(at, s->conf) && !is_served(c->d, at))
@@ -189,14 +189,14 @@ static bool is_in_the_way(struct change *c, const struct service *s)
 	return false;
 }
 
-static void make_way(struct change *c)
+static void free_ports(struct change *c)
 {
 	struct service *s, *next;
 
 	for (unsigned int k = num_service_kinds; k-- > 0;)
 		for (s = c->d->services; s; s = next) {
 			next = s->next;
-			if (s->kind != service_kinds[k] || !is_in_the_way(c, s))
+			if (s->kind != service_kinds[k] || !blocks_a_new_port(c, s))
 				continue;
 			c->steps[c->num_steps++] =
 				(struct step){.stopped = {.kind = s->kind,
@@ -218,7 +218,7 @@ static int apply_sections(struct change *c)
 	c->steps = calloc(n, sizeof(*c->steps));
 	if (!c->steps)
 		return service_fail(c->why, c->size, ENOMEM, "out of memory");
-	make_way(c);
+	free_ports(c);
 	for (unsigned int k = 0; k < num_service_kinds; k++)
 		for (struct conf_section *s = NULL;
 		     rc == 0 && (s = conf_next(&c->conf, service_kinds[k]->conf, s));) {

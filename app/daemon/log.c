@@ -76,7 +76,7 @@ void log_json(const struct log_line *l)
 }
 
 /* Returns whether stderr is the stream that JOURNAL_STREAM names. */
-static bool stderr_is_the_journals(void)
+static bool is_stderr_the_journal(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");
 	unsigned long long dev, ino;
@@ -110,5 +110,5 @@ void log_journal(const struct log_line *l)
 	if (len > 0 && (size_t)len < sizeof(text) && send_to_journal(text, (size_t)len))
 		return;
 	snprintf(head, sizeof(head), "<%d>", priorities[l->level]);
-	put_line(stderr_is_the_journals() ? head : "", l);
+	put_line(is_stderr_the_journal() ? head : "", l);
 }

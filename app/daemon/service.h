@@ -37,7 +37,7 @@ struct service_kind {
 	const struct conf_kind *conf;
 	const char *list; /* its list in the status, e.g. "pools" */
 	size_t size;	  /* of its struct, whose first member is a struct service */
-	bool makes_way;	  /* it can be stopped and restarted without loss, to free its port */
+	bool frees_port;  /* it can be stopped and restarted without loss, to free its port */
 	/* Returns -errno and sets why if it fails; then nothing was started. */
 	int (*start)(struct service *s, char *why, size_t size);
 	void (*stop)(struct service *s);

@@ -41,7 +41,7 @@ class Story:
         try:
             fn()
             print(f"ok {self.n} - {fn.__name__}", flush=True)
-        except Exception as e:  # noqa: BLE001: whatever went wrong is told
+        except Exception as e:  # noqa: BLE001: every error is reported
             self.bad += 1
             where = e.__traceback__
             while where.tb_next and "test_api" in where.tb_next.tb_frame.f_code.co_filename:
@@ -57,7 +57,7 @@ class Story:
 
 # ---- daemons ---------------------------------------------------------------------------------
 
-def until(fn, what="it", patience=30):
+def until(fn, what="a condition", patience=30):
     """Waits until fn is true; a failure shows its last result."""
     end = time.monotonic() + patience
     last = None
@@ -69,7 +69,7 @@ def until(fn, what="it", patience=30):
         except (OSError, Failed, http.client.HTTPException) as e:
             last = e
         time.sleep(0.02)
-    raise Failed(f"{what} did not come: {last}")
+    raise Failed(f"timed out waiting: {what}: {last}")
 
 
 class Place:

@@ -2,7 +2,7 @@
 /*
  * test_history.c - series of a sample, computed from two snapshots.
  *
- * Every counter here rises by 100 a second, by the clock of who reads it. So 100 is what each rate has to be, no matter when it was asked.
+ * Every counter here rises by 100 a second, by the clock of its reader. So each rate must be 100, whenever it is sampled.
  */
 #include <setjmp.h>
 #include <stdarg.h>

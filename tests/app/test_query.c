@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_query.c - asking several processes at once (app/control/ask.c): who answers, who says nothing, and who says too much.
+ * test_query.c - queries of several processes at once (app/control/query.c): complete, silent and too long responses.
  */
 #include <errno.h>
 #include <pthread.h>
