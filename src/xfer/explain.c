@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * explain.c - a plan in words: each descriptor, and why it ends where it does.
+ * explain.c - prints a plan: each descriptor, and why it ends where it does.
  *
- * Asks plan.c what the manager asks it, and prints the answers. For people: the
- * form of the text may change.
+ * Calls plan.c as the manager does, and prints the results. For people: the format of the text may
+ * change.
  */
 #include "xfer.h"
 
@@ -25,7 +25,7 @@ static bool has_bytes(const struct stag_xfer_elem *elem)
 	return false;
 }
 
-/* The elements between two places that have bytes there: from which to which, and how many. */
+/* Prints the first, last and number of the elements with bytes between two positions. */
 static void print_elems(FILE *out, const struct stag_xfer_req *req,
 			const struct stag_xfer_cursor *from, const struct stag_xfer_cursor *to,
 			uint32_t n)
@@ -46,7 +46,7 @@ static void print_elems(FILE *out, const struct stag_xfer_req *req,
 	fprintf(out, "  %-15s", text);
 }
 
-/* The cursor stands on the first byte that did not go in. */
+/* The cursor is at the first byte that did not fit. */
 static void print_end(FILE *out, const struct stag_xfer_limits *limits,
 		      const struct stag_xfer_req *req, const struct stag_xfer_cursor *next,
 		      enum stag_xfer_end end)

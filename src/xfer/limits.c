@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * limits.c - what a queue pair and its device allow, and what that makes of a rail.
- */
+/* limits.c - the limits of a queue pair and its device, and the sizes of a rail that follow. */
 #include "xfer.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-/* What is known of a queue pair. */
+/* Known capabilities of a queue pair. */
 struct caps {
 	uint32_t max_transfer;
 	uint32_t read_sge, write_sge;
 	uint32_t depth; /* of its send queue */
-	uint32_t reads; /* that may be under way at a time */
+	uint32_t reads; /* reads that may be in flight */
 	bool iwarp;
 };
 
@@ -22,15 +20,15 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Zero: not known, no limit. */
+/* Returns the smaller limit. Zero: unknown, no limit. */
 static uint32_t narrower(uint32_t a, uint32_t b)
 {
 	return !b ? a : !a ? b : least(a, b);
 }
 
 /*
- * The kernel's siw up to Linux 6.x does not say in which state a queue pair is (0 comes out of
- * it), so on iWARP that is taken for connected; if it is not, the first post says so.
+ * The kernel's siw up to Linux 6.x does not report the state of a queue pair (it returns 0), so on
+ * iWARP that counts as connected; if it is not, the first post fails.
  */
 static bool is_connected(const struct ibv_qp_attr *attr, bool iwarp)
 {
@@ -57,7 +55,7 @@ static int query_qp(struct stag_xfer *x, struct ibv_qp *qp, struct caps *caps, u
 	}
 	caps->depth = attr.cap.max_send_wr;
 	caps->read_sge = caps->write_sge = attr.cap.max_send_sge;
-	/* The kernel's siw has the two the other way round. */
+	/* The kernel's siw swaps the two. */
 	caps->reads = attr.max_rd_atomic ? attr.max_rd_atomic : attr.max_dest_rd_atomic;
 	*port = attr.port_num ? attr.port_num : 1;
 	return 0;
@@ -98,7 +96,7 @@ static uint32_t cq_share(const struct stag_xfer *x, const struct ibv_cq *cq)
 	return (uint32_t)cq->cqe / (sharers ? sharers : 1);
 }
 
-/* How many records may be on the rail, beside its confirms, and how often one is to prove. */
+/* Sets how many records the rail may hold, besides its confirms, and how often a record proves. */
 static int divide_depth(struct stag_xfer *x, struct rail *rail)
 {
 	uint32_t depth = least(rail->depth, cq_share(x, rail->cq)), usable;
@@ -132,7 +130,7 @@ static int divide_depths(struct stag_xfer *x, const struct ibv_cq *cq)
 	return err;
 }
 
-/* ---- a queue pair becomes a rail's ---- */
+/* ---- assigning a queue pair to a rail ---- */
 
 static bool is_a_rail(const struct stag_xfer *x, const struct ibv_qp *qp)
 {
@@ -231,7 +229,7 @@ int rail_adopt(struct stag_xfer *x, struct rail *rail, struct ibv_qp *qp, bool n
 	err = divide_depths(x, rail->cq);
 	if (err) {
 		*rail = before;
-		divide_depths(x, qp->send_cq); /* as it was for the others */
+		divide_depths(x, qp->send_cq); /* restores the others' shares */
 		return err;
 	}
 	if (narrow)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * loss.c - a connection that breaks: what becomes of its records, and whose fault it was.
+ * loss.c - a connection that breaks: what happens to its records, and which request is to blame.
  *
- * A completion with an error of its own names the record that broke it. If that holds one
- * request, this fails. If it holds several, each is posted by itself from then on, and the guilty one will be
- * named next time. Where nobody is named (iWARP: a write that the peer refuses ends the connection), each
- * request of which something was under way counts a loss. One that is under suspicion is
- * posted alone, so that either it gets on, or is the only one to count the next loss.
+ * A completion with an error of its own identifies the record that broke the connection. If that
+ * holds one request, this request fails. If it holds several, each is posted by itself from then
+ * on, and the culprit is identified next time. If no record is identified (iWARP: a write that the
+ * peer refuses ends the connection), each request with data in flight counts a loss. A suspect
+ * request is posted alone, so that it either makes progress, or is the only one to count the next
+ * loss.
  */
 #include "xfer.h"
 
@@ -17,12 +18,15 @@
 
 #define SUSPECT_LOSSES 2
 
-/* Says the status something about the work request, and not only about the connection? */
+/* Returns whether the status concerns the work request, and not only the connection. */
 static bool names_culprit(const struct rail *rail, enum ibv_wc_status status)
 {
 	switch (status) {
 	case IBV_WC_LOC_QP_OP_ERR:
-		/* The kernel's siw says so of whatever it was about to send when the peer went. */
+		/*
+		 * The kernel's siw reports this for whatever it was about to send when the peer
+		 * disconnected.
+		 */
 		return !rail->iwarp;
 	case IBV_WC_WR_FLUSH_ERR:
 	case IBV_WC_RETRY_EXC_ERR:
@@ -37,9 +41,9 @@ static bool names_culprit(const struct rail *rail, enum ibv_wc_status status)
 	}
 }
 
-/* ---- who pays ---- */
+/* ---- counting losses ---- */
 
-/* Was it tried on this connection? One that was refused counts, too. */
+/* Returns whether it was tried on this connection. A refused post counts, too. */
 static bool was_tried(const struct rail *rail, const struct record *rec)
 {
 	return !rail->chain || seq_reached(rail->unposted, rec->seq);
@@ -65,7 +69,7 @@ static void count_loss(struct stag_xfer *x, struct stag_xfer_req *req, enum ibv_
 		return;
 	if (++req->losses >= x->max_losses) {
 		req_end(x, req, EIO, status);
-		return; /* marked when it is added to the ending ones */
+		return; /* marked when it is added to the ending requests */
 	}
 	req->loss_mark = x->loss_mark;
 	req->alone = req->losses >= SUSPECT_LOSSES;
@@ -73,7 +77,8 @@ static void count_loss(struct stag_xfer *x, struct stag_xfer_req *req, enum ibv_
 
 static void judge_unnamed(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
 {
-	uint32_t left = rec->split ? 1 : rec->num_reqs; /* of these something was under way */
+	/* requests of these that had data in flight */
+	uint32_t left = rec->split ? 1 : rec->num_reqs;
 	struct stag_xfer_req *req = rec->first;
 
 	for (; left; left--, req = req->follower)
@@ -89,7 +94,7 @@ static void judge_culprit(struct stag_xfer *x, struct record *rec, enum ibv_wc_s
 		rec->split = true;
 }
 
-/* ---- from the ring to the lost ones ---- */
+/* ---- from the ring to the lost records ---- */
 
 static struct record *find_record(const struct rail *rail, uint32_t seq)
 {
@@ -126,7 +131,7 @@ static void forget_connection(struct rail *rail)
 	rail->generation++;
 }
 
-/* They go before those that were lost earlier and not posted again yet: these are younger. */
+/* Puts them before records that were lost earlier and not posted again yet: those are younger. */
 static void move_ring(struct rail *rail, struct req_list *ending)
 {
 	struct stag_xfer *x = rail->x;
@@ -144,7 +149,7 @@ static void move_ring(struct rail *rail, struct req_list *ending)
 	x->lost = lost;
 }
 
-/* Everything that will ever come from the queue pair has come. */
+/* Called when no more completions will come from the queue pair. */
 static void drop_rail(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
@@ -165,7 +170,7 @@ static void drop_rail(struct rail *rail)
 
 /* ---- the end of a connection ---- */
 
-/* The last work request that is sure to give a completion; `proved`, if there is none. */
+/* Returns the last work request that is sure to complete; `proved`, if there is none. */
 static uint32_t last_sure(const struct rail *rail)
 {
 	uint32_t last = rail->proved;
@@ -198,7 +203,7 @@ static void begin_end(struct rail *rail, uint32_t seq, enum ibv_wc_status status
 void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
 {
 	if (rail->state == RAIL_UP) {
-		/* Elsewhere than on iWARP, all before the first that failed are done. */
+		/* Except on iWARP, all before the first that failed are done. */
 		if (!rail->iwarp)
 			rail_prove(rail, seq - 1);
 		begin_end(rail, seq, status);
@@ -217,7 +222,7 @@ void rail_refused(struct rail *rail, int err)
 	begin_end(rail, rail->unposted, IBV_WC_GENERAL_ERR);
 	xfer_complain(rail->x, "rail %u, queue pair %u: post_send: %s", rail->number, rail->qp_num,
 		      strerror(err));
-	/* What is posted comes back then, if it did not already. */
+	/* Flushes everything that is posted. */
 	(void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 	if (rail->drain == rail->proved)
 		drop_rail(rail);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * manager.c - the public face: managers and their rails, requests in, requests out.
- */
+/* manager.c - the public interface: managers, rails, submitting and returning requests. */
 #include "xfer.h"
 
 #include <assert.h>
@@ -30,13 +28,16 @@ void xfer_complain(struct stag_xfer *x, const char *fmt, ...)
 	va_end(args);
 }
 
-/* A call begins: it has no complaint yet. */
+/* Begins a public call: clears the error text. */
 static void enter_manager(struct stag_xfer *x)
 {
 	x->error[0] = '\0';
 }
 
-/* Debug builds check the manager, every time or, where it has many descriptors, now and then. */
+/*
+ * Ends a public call. Debug builds check the manager, every time or, with many descriptors, from
+ * time to time.
+ */
 static void leave_manager(struct stag_xfer *x)
 {
 	assert(!x->check_every || ++x->calls % x->check_every || xfer_is_valid(x));
@@ -102,8 +103,9 @@ STAG_EXPORT struct stag_xfer *stag_xfer_create(const struct stag_xfer_attr *attr
 STAG_EXPORT int stag_xfer_destroy(struct stag_xfer *x)
 {
 	enter_manager(x);
-	if (x->under_way) {
-		xfer_complain(x, "%llu requests are under way", (unsigned long long)x->under_way);
+	if (x->in_flight_reqs) {
+		xfer_complain(x, "%llu requests are in flight",
+			      (unsigned long long)x->in_flight_reqs);
 		return EBUSY;
 	}
 	if (x->mr)
@@ -116,7 +118,7 @@ STAG_EXPORT int stag_xfer_destroy(struct stag_xfer *x)
 
 /* ---- rails ---- */
 
-/* Segments for all records: no rail that is added later allows more. */
+/* Allocates segments for all records: no rail added later allows more. */
 static int give_segments(struct stag_xfer *x)
 {
 	uint32_t read = x->limits[STAG_XFER_READ].max_segments;
@@ -131,7 +133,7 @@ static int give_segments(struct stag_xfer *x)
 	return 0;
 }
 
-/* What the first rail brings. */
+/* Allocates what depends on the first rail. */
 static int settle_in(struct stag_xfer *x, struct ibv_pd *pd)
 {
 	if (x->sges)
@@ -238,7 +240,10 @@ static bool takes_more(const struct rail *rail)
 	       rail->records < rail->max_records;
 }
 
-/* The rail with the least under way; suspect: it must have nothing. NULL: none will do. */
+/*
+ * Returns the rail with the least data in flight; suspect: it must be empty. NULL: none is
+ * suitable.
+ */
 static struct rail *pick(struct stag_xfer *x, bool suspect)
 {
 	struct rail *best = NULL;
@@ -255,7 +260,7 @@ static struct rail *pick(struct stag_xfer *x, bool suspect)
 	return best;
 }
 
-/* A descriptor that is longer than the window goes alone. */
+/* A descriptor that is longer than the window is posted alone. */
 static uint64_t room(const struct rail *rail)
 {
 	if (!rail->bytes)
@@ -263,7 +268,7 @@ static uint64_t room(const struct rail *rail)
 	return rail->bytes < rail->x->window ? rail->x->window - rail->bytes : 0;
 }
 
-/* True: none is left. */
+/* Returns true if none is left. */
 static bool post_lost(struct stag_xfer *x)
 {
 	struct record *rec;
@@ -329,7 +334,7 @@ void xfer_pump(struct stag_xfer *x)
 	note_pause(x);
 }
 
-/* ---- requests in ---- */
+/* ---- submitting requests ---- */
 
 static void init_request(struct stag_xfer *x, struct stag_xfer_req *req, uint64_t total)
 {
@@ -359,14 +364,14 @@ STAG_EXPORT int stag_xfer_submit(struct stag_xfer *x, struct stag_xfer_req *req)
 	}
 	if (stag_xfer_check(req, &total, &bad)) {
 		xfer_complain(x,
-			      bad < req->num_elems ? "element %zu is not sound"
+			      bad < req->num_elems ? "element %zu is invalid"
 						   : "the request is not sound",
 			      bad);
 		return EINVAL;
 	}
 	init_request(x, req, total);
 	x->started = true;
-	x->under_way++;
+	x->in_flight_reqs++;
 	queue_add(x, req);
 	if (!x->plugged)
 		xfer_pump(x);
@@ -378,7 +383,7 @@ STAG_EXPORT int stag_xfer_cancel(struct stag_xfer *x, struct stag_xfer_req *req)
 {
 	enter_manager(x);
 	if (req->phase == REQ_NONE || req->phase == REQ_DONE) {
-		xfer_complain(x, "the request is not under way");
+		xfer_complain(x, "the request is not in flight");
 		return ENOENT;
 	}
 	req_end(x, req, ECANCELED, IBV_WC_SUCCESS);
@@ -403,7 +408,7 @@ STAG_EXPORT void stag_xfer_unplug(struct stag_xfer *x)
 	leave_manager(x);
 }
 
-/* ---- requests out ---- */
+/* ---- returning requests ---- */
 
 static void reap_cq(struct stag_xfer *x, struct ibv_cq *cq)
 {
@@ -444,7 +449,7 @@ static int take_done(struct stag_xfer *x, struct stag_xfer_req **done, int max)
 	for (struct stag_xfer_req *req; n < max && (req = x->done.head); n++) {
 		req_list_remove(&x->done, req);
 		req_set_phase(req, REQ_NONE);
-		x->under_way--;
+		x->in_flight_reqs--;
 		done[n] = req;
 	}
 	return n;
@@ -469,7 +474,7 @@ STAG_EXPORT bool stag_xfer_take(struct stag_xfer *x, const struct ibv_wc *wc)
 	return rail_take(x, wc);
 }
 
-/* ---- seeing it ---- */
+/* ---- queries ------ */
 
 STAG_EXPORT int stag_xfer_query_limits(const struct stag_xfer *x, enum stag_xfer_op op,
 				       struct stag_xfer_limits *limits)

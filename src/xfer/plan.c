@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * plan.c - chains of elements into descriptors, as few as the limits allow.
+ * plan.c - turns chains of elements into as few descriptors as the limits allow.
  *
- * Pure functions over the caller's lists: no device, no allocation, no state but the
- * cursor. Whose turn it is, and on which rail, is not known here.
+ * Pure functions over the caller's lists: no device, no allocation, no state but the cursor.
+ * Scheduling and rails are not known here.
  *
- * Why taking the most at every step gives the fewest: any part of a descriptor that the
- * limits allow is itself allowed, since it has no more bytes, no more segments and no
- * other remote range. So if the k-th descriptor of some other division ended farther on than
- * ours, its part from our border on could have been added to ours, which took all it could.
+ * Why taking as much as possible at every step gives the minimum: any part of an allowed descriptor
+ * is itself allowed, since it has no more bytes, no more segments and no other remote range. So if
+ * the k-th descriptor of some other division ended farther on than ours, its part from our border
+ * on could have been added to ours, which took all it could.
  */
 #include "xfer.h"
 
@@ -16,7 +16,7 @@
 
 #include "base/export.h"
 
-/* A range may end at 2^64, not beyond. */
+/* Returns whether a range ends beyond 2^64; it may end at 2^64. */
 static bool passes_end(uint64_t addr, uint64_t length)
 {
 	return length != 0 && length - 1 > UINT64_MAX - addr;
@@ -74,8 +74,8 @@ STAG_EXPORT int stag_xfer_check(const struct stag_xfer_req *req, uint64_t *total
 }
 
 /*
- * Moves on to the next byte, past all that has no length, so that this breaks no
- * neighbourhood. False: there is none.
+ * Advances to the next byte, past everything of zero length, so that empty buffers do not prevent
+ * coalescing. Returns false at the end.
  */
 static inline bool find_byte(const struct stag_xfer_req *req, struct stag_xfer_cursor *at)
 {
@@ -90,7 +90,7 @@ static inline bool find_byte(const struct stag_xfer_req *req, struct stag_xfer_c
 	return false;
 }
 
-/* Does a range end where the next one begins? Never where it ends at 2^64. */
+/* Returns whether a range ends where the next one begins. Never true if it ends at 2^64. */
 static inline bool adjoins(uint64_t addr, uint64_t length, uint64_t next)
 {
 	return next - addr == length && next >= addr;
@@ -101,7 +101,7 @@ static inline uint32_t least(uint64_t a, uint32_t b)
 	return a < b ? (uint32_t)a : b;
 }
 
-/* What keeps the byte at the cursor out of the descriptor; 0: nothing. */
+/* Returns the limit that keeps the byte at the cursor out of the descriptor; 0: none. */
 static inline enum stag_xfer_end what_ends(const struct stag_xfer_limits *limits,
 					   const struct stag_xfer_desc *desc, uint64_t remote_addr,
 					   uint32_t rkey, bool same_segment)
@@ -118,8 +118,8 @@ static inline enum stag_xfer_end what_ends(const struct stag_xfer_limits *limits
 }
 
 /*
- * The elements from number i on that have one buffer, and go in whole behind what is there: by far
- * the most. Returns the number of the first that is not so; seg becomes the last segment.
+ * Adds the elements from number i on that have one buffer and fit completely: by far the most
+ * common case. Returns the number of the first that does not; seg becomes the last segment.
  */
 static inline size_t take_run(const struct stag_xfer_limits *limits,
 			      const struct stag_xfer_req *req, size_t i, struct stag_xfer_desc *d,
@@ -155,11 +155,11 @@ static inline size_t take_run(const struct stag_xfer_limits *limits,
 bool plan_extend(const struct stag_xfer_limits *limits, const struct stag_xfer_req *req,
 		 struct stag_xfer_cursor *cursor, struct stag_xfer_desc *desc)
 {
-	/* Copies, which the compiler can keep in registers. */
+	/* Local copies, which the compiler can keep in registers. */
 	struct stag_xfer_cursor at = *cursor;
 	struct stag_xfer_desc d = *desc;
 	struct ibv_sge unwanted, *seg = d.num_sge != 0 ? &d.sge[d.num_sge - 1] : &unwanted;
-	size_t counted = SIZE_MAX; /* the last element in num_elems */
+	size_t counted = SIZE_MAX; /* the last element counted in num_elems */
 	bool more;
 
 	while ((more = find_byte(req, &at))) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * queue.c - whose turn it is, and the records that come of it.
+ * queue.c - schedules requests, and forms records from them.
  *
  * Requests with bytes that are in no record yet wait in one queue. Records are formed from its
  * head. A request that has used up its turn goes to the end, but only between two records: so it
- * takes as few of them as it would by itself. One that is used up makes way for the next, which joins
- * its last record where it goes on from there on the remote side.
+ * takes as few of them as it would by itself. A request without more bytes is followed by the next
+ * one, which joins its last record if it is contiguous on the remote side.
  */
 #include "xfer.h"
 
@@ -30,7 +30,7 @@ static bool is_used_up(const struct stag_xfer_req *req)
 	return req->bytes_formed == req->bytes_total;
 }
 
-/* The request's bytes up to the cursor are in the record now. */
+/* Accounts for the request's bytes up to the cursor, which are in the record now. */
 static void advance(struct stag_xfer *x, struct stag_xfer_req *req,
 		    const struct stag_xfer_cursor *to, uint32_t bytes)
 {
@@ -49,11 +49,11 @@ static bool may_join(const struct stag_xfer *x, const struct stag_xfer_req *req,
 {
 	if (x->flags & STAG_XFER_NO_MERGE || !next || !is_used_up(req) || req->alone)
 		return false;
-	/* Its head: who has begun goes on in a record of its own. */
+	/* Only its head: a request that has begun continues in a record of its own. */
 	return next->op == req->op && next->bytes_formed == 0 && !next->alone;
 }
 
-/* The next request's head behind req's tail, if it goes there and there is room. */
+/* Appends the next request's head after req's tail, if it is contiguous and there is room. */
 static bool join(struct stag_xfer *x, struct record *rec, struct stag_xfer_req *req,
 		 struct stag_xfer_req *next, struct stag_xfer_desc *desc, uint64_t room)
 {
@@ -91,7 +91,10 @@ static void fill_record(struct stag_xfer *x, struct record *rec, const struct st
 	x->counters.coalesced += desc->num_elems - 1;
 }
 
-/* The last request of a record, if any of it is left, may have had its turn. */
+/*
+ * Moves the last request of a record, if bytes of it are left, to the end of the queue after its
+ * turn.
+ */
 static void end_turn(struct stag_xfer *x, struct stag_xfer_req *req)
 {
 	if (is_used_up(req))
@@ -116,7 +119,7 @@ struct record *queue_form(struct stag_xfer *x, uint64_t room)
 	desc = (struct stag_xfer_desc){.sge = rec->wr.sg_list};
 	plan_extend(&x->limits[req->op], req, &at, &desc);
 	if (desc.length > room) {
-		x->need = desc.length; /* not again before there is so much */
+		x->need = desc.length; /* no new attempt before there is that much room */
 		return NULL;
 	}
 	x->need = 0;

@@ -2,7 +2,7 @@
 /*
  * rail.c - one queue pair: posts lists of records, and learns from completions what is done.
  *
- * How a connection ends is loss.c's.
+ * loss.c handles the end of its connection.
  */
 #include "xfer.h"
 
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MAX       32 /* work requests in one post: enough for the call to cost nothing */
-#define EAGER_CONFIRMS 2  /* while so many are under way, more writes gather for the next one */
+#define LIST_MAX       32 /* work requests in one post: enough to make the call's cost negligible */
+#define EAGER_CONFIRMS 2  /* while this many are in flight, writes accumulate for the next one */
 
 void rail_set_state(struct rail *rail, enum rail_state to)
 {
@@ -42,7 +42,7 @@ static uint64_t wr_id(const struct rail *rail, uint32_t seq)
 	       (seq & SEQ_MASK);
 }
 
-/* The rail that a completion belongs to; NULL: not this manager's. */
+/* Returns the rail that a completion belongs to; NULL: not this manager's. */
 static struct rail *rail_of(struct stag_xfer *x, uint64_t id)
 {
 	unsigned int number = id >> 36 & 0xf;
@@ -52,7 +52,7 @@ static struct rail *rail_of(struct stag_xfer *x, uint64_t id)
 	return &x->rails[number];
 }
 
-/* Of a queue pair that this rail had before? */
+/* Returns whether it belongs to a queue pair that this rail had before. */
 static bool is_stale(const struct rail *rail, uint64_t id)
 {
 	return rail->state == RAIL_DOWN ||
@@ -92,7 +92,7 @@ static bool proves(const struct rail *rail, const struct ibv_send_wr *wr)
 	return !rail->confirming || wr->opcode == IBV_WR_RDMA_READ;
 }
 
-/* A read without length, of the memory that the last write went to. */
+/* Adds a zero-length read of the memory that the last write went to. */
 static void put_confirm(struct rail *rail)
 {
 	uint32_t i = rail->confirm_put++ % RAIL_CONFIRMS;
@@ -101,7 +101,8 @@ static void put_confirm(struct rail *rail)
 	*wr = (struct ibv_send_wr){
 		.opcode = IBV_WR_RDMA_READ,
 		.sg_list = &rail->x->confirm_sge,
-		.num_sge = 1, /* of length 0: the kernel's siw takes no read without */
+		/* one segment of length 0: the kernel's siw refuses a read without any */
+		.num_sge = 1,
 		.send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = {rail->last_addr, rail->last_rkey},
 	};
@@ -112,7 +113,7 @@ static void put_confirm(struct rail *rail)
 	post_later(rail, wr, rail->next_seq++);
 }
 
-/* The last record, if it waits to be posted and can, shall prove what was put so far. */
+/* Makes the last record, if it is not posted yet and can, prove everything put so far. */
 static bool prove_by_last(struct rail *rail)
 {
 	if (!rail->since || !rail->chain || !proves(rail, rail->chain_last))
@@ -123,8 +124,8 @@ static bool prove_by_last(struct rail *rail)
 }
 
 /*
- * A confirm waits for the reads before it: the kernel's siw, when it is still busy with the
- * response to another read, answers one without length with as much as that other one had.
+ * A confirm waits for the reads before it: the kernel's siw, while still busy with the response to
+ * another read, answers a zero-length read with as many bytes as that other one had.
  */
 static void ask_for_proof(struct rail *rail, uint32_t max_confirms)
 {
@@ -146,13 +147,13 @@ static void put_marker(struct rail *rail, struct record *rec)
 	rail->records++;
 }
 
-/* On iWARP a read is not proven by the completion of a write behind it. */
+/* On iWARP a read is not proven by the completion of a later write. */
 static bool needs_signal(const struct rail *rail, const struct record *rec)
 {
 	return rail->iwarp && !rail->confirming && rec->wr.opcode == IBV_WR_RDMA_READ;
 }
 
-/* Is a read under way for it? */
+/* Returns whether a read is in flight for it. */
 static bool is_read(const struct record *rec)
 {
 	return rec->wr.opcode == IBV_WR_RDMA_READ && record_wire_bytes(rec);
@@ -170,7 +171,10 @@ void rail_put(struct rail *rail, struct record *rec)
 		put_marker(rail, rec);
 		return;
 	}
-	/* A confirm that this write wants will wait for the last read, so that one tells. */
+	/*
+	 * The confirm that this write requires will wait for the last read, so that read is
+	 * signaled.
+	 */
 	if (rec->wr.opcode == IBV_WR_RDMA_WRITE && rail->confirming)
 		prove_by_last(rail);
 	rail->reading += is_read(rec);
@@ -198,7 +202,7 @@ void rail_post(struct rail *rail)
 	rail->x->counters.posts++;
 	err = abs(ibv_post_send(rail->qp, rail->chain, &bad)); /* siw's errors are negative, and */
 	if (!err && bad)
-		err = ENOMEM; /* it says nothing where the queue took a part of the list */
+		err = ENOMEM; /* it does not report when the queue accepted a part of the list */
 	rail->chain_length = 0;
 	rail->full = false;
 	if (!err) {
@@ -207,7 +211,7 @@ void rail_post(struct rail *rail)
 	}
 	rail->chain = bad ? bad : rail->chain;
 	rail->unposted = seq_of(rail, rail->chain->wr_id);
-	/* Somebody else posts to it, too: tried again at the next poll. */
+	/* The caller posts to the queue pair, too: retried at the next poll. */
 	rail->full = err == ENOMEM || err == EAGAIN;
 	if (!rail->full)
 		rail_refused(rail, err);
@@ -217,7 +221,7 @@ void rail_make_room(struct rail *rail)
 {
 	if (rail->chain_length < LIST_MAX)
 		return;
-	/* Nothing might follow, so the last of them proves all, if it can. */
+	/* No other record may follow, so the last one proves all, if it can. */
 	ask_for_proof(rail, 0);
 	rail_post(rail);
 }
@@ -267,7 +271,7 @@ void rail_prove(struct rail *rail, uint32_t seq)
 	retire(rail);
 }
 
-/* On iWARP a write may be complete before a read that was posted earlier. */
+/* On iWARP a write may complete before a read that was posted earlier. */
 static void take_success(struct rail *rail, uint32_t seq, enum ibv_wc_opcode opcode)
 {
 	if (!rail->iwarp || opcode == IBV_WC_RDMA_READ) {

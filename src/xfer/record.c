@@ -2,13 +2,13 @@
 /*
  * record.c - descriptors and whose bytes they hold: formed, posted, done, lost.
  *
- * Knows nothing of queue pairs: which rail, and when, is rail.c's and manager.c's.
+ * Knows nothing of queue pairs: rail.c and manager.c decide when and on which rail to post.
  */
 #include "xfer.h"
 
 #include <assert.h>
 
-/* ---- places ---- */
+/* ---- lists ----- */
 
 static void set_place(struct record *rec, enum record_place to)
 {
@@ -68,9 +68,9 @@ static void free_record(struct stag_xfer *x, struct record *rec)
 	x->free = rec;
 }
 
-/* ---- whose bytes ---- */
+/* ---- owners of bytes ---- */
 
-/* What is left of it begins with the second request. */
+/* Makes the record begin with its second request. */
 static void drop_first(struct record *rec)
 {
 	struct stag_xfer_req *req = rec->first->follower;
@@ -84,7 +84,7 @@ static void drop_first(struct record *rec)
 	rec->first_bytes = rec->num_reqs == 1 ? rec->length : (uint32_t)req->bytes_total;
 }
 
-/* before comes right before req in the record. */
+/* Removes req, which directly follows `before` in the record. */
 static void drop_behind(struct record *rec, struct stag_xfer_req *before, uint32_t bytes)
 {
 	before->follower = before->follower->follower;
@@ -93,7 +93,7 @@ static void drop_behind(struct record *rec, struct stag_xfer_req *before, uint32
 	rec->split = true;
 }
 
-/* How many bytes of a request that is not the first one: all of it, unless it is the last. */
+/* Returns the bytes of a request that is not the first one: all of it, unless it is the last. */
 static uint32_t bytes_behind(const struct record *rec, const struct stag_xfer_req *req,
 			     uint32_t nth, uint32_t left)
 {
@@ -145,7 +145,7 @@ static bool holds_suspect(const struct record *rec)
 	return false;
 }
 
-/* Plans the first request's part of it again: as long as it was, so with no more segments. */
+/* Plans the first request's part again: as long as before, so with no more segments. */
 static void plan_first(struct stag_xfer *x, struct record *rec)
 {
 	const struct stag_xfer_req *req = rec->first;
@@ -169,7 +169,7 @@ void lost_prepare(struct stag_xfer *x, struct record *rec)
 		plan_first(x, rec);
 }
 
-/* Takes one request out of one record; false: it is not in it. */
+/* Removes a request from a record. Returns false if it is not in it. */
 static bool forget_in(struct record *rec, struct stag_xfer_req *req)
 {
 	struct stag_xfer_req *before = rec->first, *at;
@@ -239,7 +239,7 @@ static void finish_first(struct stag_xfer *x, struct record *rec)
 	req_progress(x, req, bytes);
 }
 
-/* Those that are to end leave a lost record. The record may go, too. */
+/* Removes ending requests from a lost record. The record may be freed, too. */
 static void purge(struct stag_xfer *x, struct record *rec)
 {
 	struct stag_xfer_req *req = rec->first, *next;
@@ -263,7 +263,7 @@ void record_done(struct stag_xfer *x, struct record *rec)
 		free_record(x, rec);
 		return;
 	}
-	/* What was not posted yet of a split record goes next. */
+	/* The part of a split record that was not posted yet goes next. */
 	record_lose(rec, false);
 	record_list_prepend(&x->lost, rec);
 	purge(x, rec);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * request.c - a request's life: its phases, what is done of it, and its end.
- */
+/* request.c - the lifetime of a request: phases, progress, completion. */
 #include "xfer.h"
 
 #include <assert.h>
@@ -45,7 +43,7 @@ void req_list_remove(struct req_list *list, struct stag_xfer_req *req)
 		list->tail = req->prev;
 }
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
 static bool is_complete(const struct stag_xfer_req *req)
 {
@@ -72,7 +70,7 @@ void req_settle(struct stag_xfer *x, struct stag_xfer_req *req)
 	if (req->phase != REQ_ENDING && !(req->phase == REQ_FORMED && is_complete(req)))
 		return;
 	assert(!req->in_lost);
-	/* One that was to be stopped, and had nothing left to stop, is complete like any other. */
+	/* A request that was to be stopped when nothing was left to stop is complete. */
 	if (is_complete(req)) {
 		req->outcome = 0;
 		req->status = IBV_WC_SUCCESS;

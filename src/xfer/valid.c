@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * valid.c - what holds of every manager between two calls. Debug builds ask, where
- * STAG_XFER_CHECK is in the environment.
+ * valid.c - invariants of a manager between two calls. Debug builds check them if STAG_XFER_CHECK
+ * is set in the environment.
  */
 #include "xfer.h"
 
@@ -39,7 +39,7 @@ static struct account count_request(const struct stag_xfer *x, const struct stag
 	return a;
 }
 
-/* The bytes that are formed are done, or in a record; or dropped, if it is to end. */
+/* Formed bytes are done, or in a record; or dropped, if the request is ending. */
 static bool request_is_valid(const struct stag_xfer *x, const struct stag_xfer_req *req)
 {
 	struct account a = count_request(x, req);
@@ -93,7 +93,7 @@ static bool rail_is_valid(const struct rail *rail)
 	}
 	if (rail->state == RAIL_DOWN && (records || rail->chain || rail->confirms))
 		return false;
-	/* Something under way will prove what is, or is itself not posted yet. */
+	/* Something in flight, or not posted yet, will prove the rest. */
 	if (rail->state == RAIL_UP && bytes && rail->proof == rail->proved && !rail->full)
 		return false;
 	return bytes == rail->bytes && records == rail->records && records <= rail->max_records &&

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * wait.c - waiting for a request: asleep, where the CQs have channels.
- */
+/* wait.c - waiting for a request: sleeps if the CQs have channels. */
 #include "xfer.h"
 
 #include <errno.h>
@@ -11,9 +9,9 @@
 #include "base/clock.h"
 #include "base/export.h"
 
-#define RETRY_MS 1 /* when a send queue that others fill must be tried again */
+#define RETRY_MS 1 /* retry interval for a send queue that others fill */
 
-/* Can a completion come that moves something on? */
+/* Returns whether a completion can arrive that makes progress. */
 static bool may_come(const struct stag_xfer *x)
 {
 	for (unsigned int i = 0; i < x->num_rails; i++)
@@ -46,7 +44,9 @@ static bool arm(struct stag_xfer *x)
 	return true;
 }
 
-/* Takes the event that made a channel readable. Whose CQ it was does not matter: all are polled. */
+/*
+ * Reads the event that made a channel readable. It does not matter which CQ it was: all are polled.
+ */
 static void take_event(struct ibv_comp_channel *channel)
 {
 	struct ibv_cq *cq;
@@ -91,7 +91,7 @@ static void sleep_for(const struct stag_xfer *x, int ms)
 			take_event(channels[i]);
 }
 
-/* -1: for ever. */
+/* Returns the remaining time; -1: unlimited. */
 static int time_left(const struct stag_xfer *x, uint64_t until)
 {
 	uint64_t now = clock_ns(), ms;
@@ -122,7 +122,10 @@ STAG_EXPORT int stag_xfer_wait(struct stag_xfer *x, struct stag_xfer_req **done,
 			sleep_for(x, time_left(x, until));
 			armed = false;
 		} else {
-			/* What came before this is found by one more poll, what comes after it wakes. */
+			/*
+			 * A further poll finds completions from before this, later ones wake the
+			 * thread.
+			 */
 			armed = arm(x);
 		}
 	}
