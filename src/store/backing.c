@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * backing.c - what a store is in: a file, a block device, or a shared memory object.
- */
+/* backing.c - the file, block device or shared memory object that holds a store. */
 #include "store.h"
 
 #include <errno.h>
@@ -17,7 +15,7 @@
 #define MEM	"mem:"
 #define MEM_DIR "/dev/shm/stag-store."
 
-/* The process may change its directory while it has the store open. */
+/* Makes the path absolute: the process may change its directory while the store is open. */
 static char *absolute(const char *name)
 {
 	CLEANUP_FREE char *here = NULL;
@@ -48,7 +46,7 @@ static int find_path(struct backing *b, const char *name)
 	return b->name ? 0 : store_fail(ENOMEM, "%s: no memory", name);
 }
 
-/* O_NONBLOCK: nobody shall wait here for the other end of a pipe. */
+/* O_NONBLOCK: opening a pipe must not wait for its other end. */
 static int open_for(struct backing *b, enum backing_mode mode)
 {
 	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * change.c - partitions come, change and go; the store grows.
+ * change.c - adds, changes and removes partitions; grows the store.
  *
- * Every change is made to a draft of the table as it is under the lock, and committed: so of two who change it at once neither
- * undoes what the other did. What a partition gets of the store reads as zeroes before the
- * table says that it is the partition's.
+ * Every change is made to a draft of the current table with the table lock held, and committed: so
+ * of two concurrent changes neither undoes the other. Space that is added to a partition is zeroed
+ * before the table assigns it.
  */
 #include "store.h"
 
@@ -50,16 +50,19 @@ static int commit(struct stag_store *store)
 	return commit_table(&store->backing, &store->now, &store->draft);
 }
 
-/* Who locked a range has unlocked it: the next one to change the table would take it for in use. */
+/*
+ * A range lock must be released before the table lock: the next change would take the range for in
+ * use.
+ */
 static int end_change(struct stag_store *store, int rc)
 {
 	unlock_table(&store->backing);
 	return rc;
 }
 
-/* ---- room ------------------------------------------------------------------------- */
+/* ---- free space ------------------------------------------------------------------- */
 
-/* Somebody may still have a partition open that was removed by force. */
+/* A partition that was removed by force may still be open. */
 static bool is_free(void *arg, uint64_t offset, uint64_t size)
 {
 	const struct stag_store *store = arg;
@@ -102,7 +105,7 @@ static int draft_new(struct stag_store *store, struct stag_store_partition *p)
 	return table_place(t, p, is_free, store);
 }
 
-/* The range lock keeps nobody waiting: who may have it open is not in the table yet, or any more. */
+/* The range lock never waits: the partition is not in the table yet, or no longer. */
 static int add(struct stag_store *store, struct stag_store_partition *p)
 {
 	int fd = store->backing.fd, rc = begin_change(store);
@@ -180,7 +183,7 @@ static int check_size(struct stag_store *store, const struct stag_store_partitio
 	return 0;
 }
 
-/* Commits: what is added is locked until then. */
+/* Commits; the added range stays locked until then. */
 static int grow_partition(struct stag_store *store, struct stag_store_partition *p, uint64_t size)
 {
 	uint64_t offset = p->offset + p->size, more = size - p->size;

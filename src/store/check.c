@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * check.c - looks at everything of a store, tells, and mends what can be mended.
+ * check.c - checks all of a store, reports, and repairs what can be repaired.
  *
- * A bad copy is written anew from the good one. Where neither is good nothing is written: what
- * they held might still be read by somebody who knows more.
+ * A bad copy is rewritten from the good one. If neither is good nothing is written: their contents
+ * might still be recovered by other means.
  */
 #include "store.h"
 
@@ -47,7 +47,7 @@ static void read_copies(struct checking *c)
 			snprintf(c->why[i], sizeof(c->why[i]), "%s", stag_store_error());
 }
 
-/* Neither is good; there is nothing to compare with. */
+/* Reports that neither copy is good; there is nothing to compare with. */
 static int give_up(struct checking *c)
 {
 	int error = EBADMSG;
@@ -72,7 +72,7 @@ static unsigned int better_copy(const struct checking *c)
 	return c->copies[1]->generation > c->copies[0]->generation ? 1 : 0;
 }
 
-/* What is wrong with a copy beside the better one. */
+/* Compares a copy with the better one, and reports what is wrong. */
 static bool is_bad_copy(struct checking *c, unsigned int copy, unsigned int good)
 {
 	if (c->states[copy].error != 0)
@@ -120,7 +120,7 @@ static bool is_cut(const struct stag_store_partition *p, uint64_t present)
 	return p->offset + p->size > present;
 }
 
-/* Zeroes in the place of what nobody had are as good as it was; in a partition they would be a lie. */
+/* Zeroes in unused space do no harm; in a partition they would falsify data. */
 static int check_length(struct checking *c, const struct table *t)
 {
 	uint64_t present;

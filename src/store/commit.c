@@ -2,11 +2,13 @@
 /*
  * commit.c - the two copies of the table: the better one is read, both are written.
  *
- * A copy is written and flushed before the other is touched, and first the one that the present table was not read
- * from. So whatever is lost or torn when power goes, one copy is whole: the old table or the new.
+ * A copy is written and flushed before the other is touched, beginning with the one that the
+ * current table was not read from. So whatever is lost or torn in a power failure, one copy is
+ * intact: the old table or the new.
  *
- * A copy whose writing failed may be whole in the page cache and torn on the medium. Nobody can tell,
- * so it is spoilt: all see that it is bad, and the next commit begins with it.
+ * A copy whose write failed may be intact in the page cache and torn on the medium. That cannot be
+ * detected, so it is invalidated: all readers see that it is bad, and the next commit begins with
+ * it.
  */
 #include "store.h"
 
@@ -22,7 +24,7 @@ static uint64_t place_of(unsigned int copy)
 	return (uint64_t)copy * DISK_COPY;
 }
 
-/* ---- in -------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------- */
 
 static int read_image(const struct backing *b, unsigned int copy, uint8_t *image, uint32_t *len)
 {
@@ -63,7 +65,7 @@ int commit_read_copy(const struct backing *b, unsigned int copy, struct table *t
 	return state->error;
 }
 
-/* Neither is good: which error, and what to say of both. */
+/* Neither copy is good: chooses the error, and reports both. */
 static int explain(const struct backing *b, const struct loaded *l, char why[DISK_COPIES][200])
 {
 	int a = l->copies[0].error, other = l->copies[1].error;
@@ -118,7 +120,7 @@ uint32_t commit_good_copies(const struct loaded *l)
 		       : 1;
 }
 
-/* ---- out --------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------- */
 
 int commit_write_copy(const struct backing *b, unsigned int copy, const struct table *t,
 		      uint32_t old_length)
@@ -143,7 +145,9 @@ int commit_write_copy(const struct backing *b, unsigned int copy, const struct t
 	return 0;
 }
 
-/* False: not even that can be written, so others may see what was to be taken back. */
+/*
+ * Returns false if even that cannot be written, so others may see the change that was to be undone.
+ */
 static bool invalidate_copy(const struct backing *b, unsigned int copy, struct copy_state *state)
 {
 	static uint8_t nothing[DISK_HEADER]; /* not const, for .bss */
@@ -174,7 +178,7 @@ static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
 	return 0;
 }
 
-/* When the first copy is on the medium the change is made: the second is for safety. */
+/* The change is made once the first copy is on the medium: the second is for safety. */
 int commit_table(const struct backing *b, struct loaded *l, const struct table *next)
 {
 	struct table *t = malloc(sizeof(*t));

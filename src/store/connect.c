@@ -2,8 +2,8 @@
 /*
  * connect.c - endpoints: a queue pair to a partition, of this machine or of a server.
  *
- * Near, the region is registered in the program's own protection domain, and watched: who changes the table changes
- * it. Far, all of that is the server's.
+ * A local region is registered in the program's own protection domain, and watched: changes of the
+ * table are applied to it. For a remote one the server does so.
  */
 #include "store/endpoint.h"
 
@@ -26,22 +26,22 @@
 #define MAX_READS   255 /* responder resources are a byte */
 
 struct endpoint {
-	struct stag_store_endpoint face;  /* the program's; the first */
-	struct ibv_cq *send_cq, *recv_cq; /* ours to free; NULL: the program's */
+	struct stag_store_endpoint face;  /* the public part; must be first */
+	struct ibv_cq *send_cq, *recv_cq; /* to be freed with the endpoint; NULL: the program's */
 
-	/* near */
+	/* local */
 	struct stag_store *store;
 	struct shared_medium *medium;
 	struct region region;
 	struct store_watch watch;
-	uint64_t generation; /* that the region goes by */
-	uint32_t own_relax;  /* besides the partition's */
-	uint32_t own_level;  /* instead of the partition's, where */
+	uint64_t generation; /* of the table that the region reflects */
+	uint32_t own_relax;  /* in addition to the partition's */
+	uint32_t own_level;  /* instead of the partition's, if set */
 	bool has_level;
 
-	/* far */
+	/* remote */
 	struct rdma_event_channel *channel;
-	uint64_t deadline; /* of connecting */
+	uint64_t deadline; /* for connecting */
 	const char *where;
 };
 
@@ -99,7 +99,7 @@ static void free_cqs(struct endpoint *e)
 	endpoint_free_cq(e->recv_cq);
 }
 
-/* ---- near ----------------------------------------------------------------------------- */
+/* ---- local ---------------------------------------------------------------------------- */
 
 static enum stag_store_access own_rights(void *arg, const struct stag_store *store,
 					 const struct stag_store_partition *p)
@@ -116,7 +116,7 @@ static struct stagdv_store_qp_attr qp_settings(const struct endpoint *e)
 	};
 }
 
-/* The region's user is this one queue pair: what the table says of the one holds for the other. */
+/* Applies the partition's settings to the queue pair, the only user of the region. */
 static void follow(struct endpoint *e)
 {
 	struct stagdv_store_qp_attr qp = qp_settings(e);
@@ -189,7 +189,7 @@ static void close_local(struct endpoint *e)
 	stag_store_close(e->store);
 }
 
-/* Who has no right to it gets no further. */
+/* A user without rights is refused here. */
 static int open_partition(struct endpoint *e, const struct dv *dv, const struct where *w)
 {
 	int rc;
@@ -240,7 +240,7 @@ static int open_local(struct endpoint *e, const struct where *w,
 	return rc == 0 ? join(e, dv) : rc;
 }
 
-/* ---- far --------------------------------------------------------------------------------- */
+/* ---- remote ------------------------------------------------------------------------------ */
 
 static int timed_out(const struct endpoint *e)
 {
@@ -267,7 +267,7 @@ static int what_went_wrong(const struct endpoint *e, const struct rdma_cm_event 
 	return store_fail(status, "%s: cannot be reached: %s", e->where, strerror(status));
 }
 
-/* The next event, if it is the one that is hoped for. Acknowledge it. */
+/* Returns the next event if it is the expected one. The caller acknowledges it. */
 static int await(struct endpoint *e, enum rdma_cm_event_type type, struct rdma_cm_event **out)
 {
 	struct pollfd pfd = {.fd = e->channel->fd, .events = POLLIN};
@@ -404,7 +404,9 @@ static int open_remote(struct endpoint *e, const struct where *w, struct sockadd
 	return rc == 0 ? call(e, w->partition, shown) : rc;
 }
 
-/* Has the server itself spoken? Then no other address of it will say anything else. */
+/*
+ * Returns whether the server itself has answered: then its other addresses would answer the same.
+ */
 static bool is_final(int rc)
 {
 	return rc == 0 || rc == -EACCES || rc == -ENOENT || rc == -EPROTO || rc == -ETIMEDOUT;
@@ -447,7 +449,7 @@ static int open_far(struct endpoint *e, const struct where *w,
 	return rc == 0 ? open_first(e, w, attr, attr->token ? shown : NULL) : rc;
 }
 
-/* ---- the calls ----------------------------------------------------------------------------- */
+/* ---- public calls -------------------------------------------------------------------------- */
 
 static int check_attr(const struct stag_store_connect_attr *a)
 {

@@ -2,9 +2,9 @@
 /*
  * disk.c - the table as bytes: docs/STORE-FORMAT.md in code.
  *
- * Pure functions over buffers. All numbers are little-endian. What is read may have been written by anybody: a copy is good
- * only if its checksums are, if all that is reserved is zero, and if the table that it
- * holds is one that could have been made here.
+ * Pure functions over buffers. All numbers are little-endian. Input is untrusted: a copy is good
+ * only if its checksums match, if all reserved bytes are zero, and if the table that it holds is
+ * valid.
  */
 #include "store.h"
 
@@ -20,7 +20,7 @@
 static const char magic[8] = {'S', 't', 'a', 'g', 'S', 't', 'o', 'r'};
 static const char server_magic[8] = {'S', 't', 'a', 'g', 'S', 'e', 'r', 'v'};
 
-/* Where things are in a header, */
+/* Offsets in a header, */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 8,
@@ -63,14 +63,14 @@ enum {
 	AT_FAMILY = 2,
 	AT_PREFIX = 3,
 	AT_USER = 4,
-	AT_SECRET = 8, /* or address */
+	AT_SECRET = 8, /* or the address */
 	RIGHT_BYTES = 40,
 };
 
 _Static_assert(AT_RIGHTS + RIGHT_BYTES * STAG_STORE_MAX_RIGHTS == DISK_ENTRY, "an entry's size");
 _Static_assert(DISK_IMAGE_MAX <= DISK_SERVER, "room for a copy");
 
-/* Families are the disk's own, not this machine's. */
+/* Address families on disk, independent of this machine's. */
 enum { DISK_INET = 4, DISK_INET6 = 6 };
 
 static uint32_t crc_of(const uint8_t *p, size_t len)
@@ -83,7 +83,7 @@ char disk_copy_name(unsigned int copy)
 	return (char)('A' + copy);
 }
 
-/* ---- out --------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------- */
 
 static void put_right(uint8_t *p, const struct stag_store_right *r)
 {
@@ -141,7 +141,7 @@ size_t disk_encode(const struct table *t, unsigned int copy, uint8_t *image)
 	return DISK_HEADER + length;
 }
 
-/* ---- in ------------------------------------------------------------------------ */
+/* ---- decoding ------------------------------------------------------------------ */
 
 static int check_header(const uint8_t *p, unsigned int copy)
 {
@@ -177,7 +177,7 @@ int disk_table_length(const uint8_t header[DISK_HEADER], unsigned int copy, uint
 	return rc;
 }
 
-/* A name is ended and filled with zeroes. */
+/* A name is terminated and padded with zeroes. */
 static bool get_name(const uint8_t *p, char name[STAG_STORE_NAME_MAX])
 {
 	size_t n = strnlen((const char *)p, STAG_STORE_NAME_MAX);
@@ -269,7 +269,7 @@ uint64_t disk_generation(const uint8_t word[8])
 	return get_le64(word);
 }
 
-/* ---- who serves ------------------------------------------------------------------ */
+/* ---- the server's record --------------------------------------------------------- */
 
 void disk_put_server(uint8_t record[16], uint32_t pid)
 {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * dv.c - the software adapter's storage, where the program has it.
- */
+/* dv.c - the software adapter's storage, if the program has it. */
 #include "store/endpoint.h"
 
 #include <errno.h>
@@ -27,7 +25,7 @@ int dv_check_device(const struct dv *dv, const struct ibv_context *context)
 				    ibv_get_device_name(context->device));
 }
 
-/* As librdmacm's: one for the process, while it lasts. */
+/* Like librdmacm's: one for the process, never freed. */
 struct ibv_pd *dv_default_pd(const struct dv *dv)
 {
 	static struct lock lock = LOCK_INITIALIZER;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * endpoint.h - partitions in use: what connecting and serving share.
+ * endpoint.h - partitions in use: shared by connecting and serving.
  *
- *	connect.c    serve.c      near and far; whom a server lets in
+ *	connect.c    serve.c      local and remote endpoints; admission
  *	    |   \    /   |
- *	where.c hello.c  |        words and bytes of others: pure
+ *	where.c hello.c  |        parsing of untrusted input: pure
  *	            \    |
- *	watch.c     region.c      a partition as a region, kept as the table says
+ *	watch.c     region.c      a partition as a region, updated with the table
  *	                 |
- *	medium.c ----- dv.c       the software adapter, where the program has it
+ *	medium.c ----- dv.c       the software adapter, if the program has it
  *
- * Functions return 0 or -errno, having said why (store_fail()).
+ * Functions return 0 or -errno, with an error text (store_fail()).
  */
 #ifndef STAG_STORE_ENDPOINT_H
 #define STAG_STORE_ENDPOINT_H
@@ -37,7 +37,7 @@ int where_parse(const char *text, struct where *w);
 
 #define HELLO_VERSION 1
 
-/* Why a server says no: one byte of the private data of its reject. */
+/* The reason of a refusal: one byte of the private data of the server's reject. */
 enum refusal { REFUSED_RIGHT = 1, REFUSED_NAME, REFUSED_PROTOCOL, REFUSED_FULL, REFUSED_FAULT };
 
 struct stag_store_refusal {
@@ -46,79 +46,85 @@ struct stag_store_refusal {
 };
 
 void hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown);
-/* The name and what is shown (NULL: nothing), in h itself. -EPROTO: no hello of ours. */
+/*
+ * Parses a request: returns the name and the token (NULL: none), which point into h. -EPROTO:
+ * invalid.
+ */
 int hello_read(const void *data, size_t len, struct stag_store_hello *h, const uint8_t **shown);
 
 void welcome_make(struct stag_store_welcome *w, const struct stag_store_endpoint *e);
 int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e);
 
 void refusal_make(struct stag_store_refusal *r, enum refusal reason);
-/* What to tell the program; -ECONNREFUSED where the server gave no reason. */
+/* Returns the error for the program; -ECONNREFUSED if the server gave no reason. */
 int refusal_read(const void *data, size_t len, const char *where);
 
 /* ---- dv.c ----------------------------------------------------------------------- */
 
-const struct dv *dv_get(void); /* NULL, having said so: the program has none */
+const struct dv *dv_get(void); /* NULL, with an error text: the program has none */
 struct ibv_pd *dv_default_pd(const struct dv *dv);
 int dv_check_device(const struct dv *dv, const struct ibv_context *context);
 struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *context,
 				     const struct stag_store *store, uint64_t staging_bytes,
 				     uint64_t cache_bytes);
 
-/* Adds what a medium has counted. */
+/* Adds the counters of a medium. */
 int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
 		    struct stag_store_counters *sum);
 
 /* ---- medium.c --------------------------------------------------------------------- */
 
-/* Of the endpoints that this process has in a store of this machine: each holds it. */
+/* A medium shared by the local endpoints of this process in one store: each has a reference. */
 struct shared_medium;
 
-/* NULL and errno, having said why. */
+/* Returns NULL and errno, with an error text. */
 struct shared_medium *shared_medium_get(const struct dv *dv, struct ibv_context *context,
 					const struct stag_store *store);
 struct stagdv_medium *shared_medium_of(const struct shared_medium *m);
-void shared_medium_put(struct shared_medium *m); /* when no region uses it; takes NULL */
+void shared_medium_put(struct shared_medium *m); /* once no region uses it; may be NULL */
 
 /* ---- region.c --------------------------------------------------------------------- */
 
-/* A partition as a region of one protection domain: one endpoint's, or one connection's. */
+/* A partition as a region of one protection domain, for one endpoint or one connection. */
 struct region {
 	const struct dv *dv;
 	struct ibv_mr *mr;
-	int fd; /* keeps its bytes from being given to another partition */
+	int fd; /* reserves the partition's bytes while it is open */
 	enum stag_store_access access;
 	bool gone; /* the partition was removed */
 	struct stag_store_partition now;
 };
 
-/* Who asks, and what the partition's rights say of it. */
+/* Returns the access that the partition's rights grant to the subject in arg. */
 typedef enum stag_store_access (*region_rights_fn)(void *arg, const struct stag_store *store,
 						   const struct stag_store_partition *p);
 
-/* Its bytes are kept for it, if there is a right to them; nothing of the adapter is touched. -ENOENT, -EACCES. */
+/*
+ * Reserves the partition's bytes, if access is granted; does not touch the adapter. Returns
+ * -ENOENT, -EACCES.
+ */
 int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
 		region_rights_fn rights, void *arg);
 int region_register(struct region *r, const struct stag_store *store, struct ibv_pd *pd,
 		    struct stagdv_medium *medium);
-/* The table has changed, and store is as it is now. NULL: there is no such store any more. */
+/* Applies a change of the table; store is refreshed. NULL: the store no longer exists. */
 void region_update(struct region *r, struct stag_store *store, region_rights_fn rights, void *arg);
-void region_close(struct region *r); /* when nothing of it is under way */
+void region_close(struct region *r); /* once nothing of it is in flight */
 
 /* ---- watch.c ------------------------------------------------------------------------ */
 
 #define WATCH_MS 100
 
-/* Something that is looked at every WATCH_MS, by a thread of all of them. */
+/* A callback every WATCH_MS, from one thread for all watches. */
 struct store_watch {
 	struct list link;
 	void (*look)(struct store_watch *w);
 };
 
 int watch_start(struct store_watch *w, void (*look)(struct store_watch *w));
-void watch_stop(struct store_watch *w); /* look() is not running, and will not */
+void watch_stop(struct store_watch *w); /* afterwards look() is not running, and will not run */
 
-/* Of queue pairs: a completion queue with a channel of its own. */
+/* Creates a completion queue with a channel of its own. */
 struct ibv_cq *endpoint_make_cq(struct ibv_context *context, uint32_t depth);
 void endpoint_free_cq(struct ibv_cq *cq);
 

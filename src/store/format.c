@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * format.c - a file, a block device or memory becomes a store.
- */
+/* format.c - formats a file, a block device or memory as a store. */
 #include "store.h"
 
 #include <errno.h>
@@ -25,9 +23,9 @@ static int check_attr(const struct stag_store_attr *attr, unsigned int flags)
 	return attr->label[0] != '\0' ? table_check_name("label", attr->label) : 0;
 }
 
-/* ---- is it ours to take? ------------------------------------------------------- */
+/* ---- checks of the existing content -------------------------------------------- */
 
-/* The kernel lets nobody else have it so while it is mounted, or a part of something. */
+/* The kernel refuses O_EXCL while it is mounted, or part of another device. */
 static int hold_device(const struct backing *b, int *fd)
 {
 	if (!S_ISBLK(b->st.st_mode))
@@ -130,7 +128,7 @@ static int write_all(const struct backing *b, const struct table *t)
 	return rc;
 }
 
-/* A new file's name is on the medium, too. */
+/* Syncs the directory, so that a new file's name is durable, too. */
 static int sync_folder(const struct backing *b)
 {
 	CLEANUP_FREE char *path = strdup(b->path);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * found.c - what is on a medium that somebody wants to make a store of.
+ * found.c - detects what a medium to be formatted already contains.
  *
- * A store, as we know ourselves; file systems, partition tables, swap space and their like, as libblkid
- * knows them by their signatures; and bytes that are not zero.
+ * A store, by its header; file systems, partition tables, swap space and the like, by libblkid's
+ * signatures; and bytes that are not zero.
  */
 #include "store.h"
 
@@ -18,7 +18,7 @@
 #include "base/zero.h"
 
 #define SCAN_STEP      (64u << 10)
-#define SIGNATURES_MAX 256 /* that a medium may have at once */
+#define SIGNATURES_MAX 256 /* maximum on one medium */
 
 static int found_store(const struct backing *b)
 {

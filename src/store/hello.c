@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * hello.c - what client and server say to each other in the private data of a connection.
+ * hello.c - the messages of client and server in the private data of a connection.
  *
- * Pure. Every byte of it is a stranger's: lengths, terminating zeroes and values are checked before they mean anything.
+ * Pure functions. Every byte is untrusted: lengths, terminating zeroes and values are checked
+ * before use.
  */
 #include "store/endpoint.h"
 
@@ -48,7 +49,7 @@ int hello_read(const void *data, size_t len, struct stag_store_hello *h, const u
 	return 0;
 }
 
-/* ---- the server's answer ---------------------------------------------------------- */
+/* ---- the server's acceptance ------------------------------------------------------ */
 
 void welcome_make(struct stag_store_welcome *w, const struct stag_store_endpoint *e)
 {
@@ -96,7 +97,7 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 	return 0;
 }
 
-/* ---- or its refusal ------------------------------------------------------------------ */
+/* ---- the server's refusal ------------------------------------------------------------ */
 
 void refusal_make(struct stag_store_refusal *r, enum refusal reason)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * io.c - every byte that the store's management reads or writes.
+ * io.c - all input and output of the store's management.
  *
- * Through the page cache, never O_DIRECT: so all processes see a change of the table at once.
+ * Through the page cache, never O_DIRECT, so that all processes see a change of the table at once.
  */
 #include "store.h"
 
@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 
-#define ZERO_STEP  (16ull << 20) /* by the kernel */
-#define ZERO_WRITE (1ull << 20)	 /* by writing */
+#define ZERO_STEP  (16ull << 20) /* bytes per call, zeroed by the kernel */
+#define ZERO_WRITE (1ull << 20)	 /* bytes per call, written */
 #define TELL_NS	   (NS_PER_S / 5)
 
 struct store_io store_io = {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lock.c - who may change the table, who serves, and who uses which bytes.
+ * lock.c - the locks of the table, of the server, and of partitions in use.
  *
- * All are locks of open file descriptions: the kernel lets go of them when the last descriptor is closed, however
- * its process ended. The first bytes of a store are never a partition's, so they can stand for
- * the table and the server; a partition's users lock the partition's own.
+ * All are locks of open file descriptions: the kernel releases them when the last descriptor is
+ * closed, however its process ended. The first bytes of a store never belong to a partition, so
+ * they represent the table and the server; users of a partition lock the partition's own bytes.
  */
 #include "store.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * medium.c - media of this process's endpoints: one for each store, however many endpoints there are.
+ * medium.c - media of this process's endpoints: one for each store, shared by its endpoints.
  *
- * A medium has a ring and memory that the kernel knows; opening one takes far longer than a connection does.
+ * A medium has a ring and registered memory; opening one takes far longer than connecting.
  */
 #include "store/endpoint.h"
 
@@ -12,10 +12,10 @@
 
 #include "base/lock.h"
 
-/* Who may write the file and who may not have one each: what they may do is in the descriptor. */
+/* Read-only and writable users have one each: the descriptor limits what they may do. */
 struct shared_medium {
 	struct list link;
-	unsigned int refs; /* one of each endpoint */
+	unsigned int refs; /* one per endpoint */
 	const struct dv *dv;
 	struct ibv_context *context;
 	struct stat st;
@@ -23,7 +23,7 @@ struct shared_medium {
 	struct stagdv_medium *medium;
 };
 
-static struct lock lock = LOCK_INITIALIZER; /* of media and their counts */
+static struct lock lock = LOCK_INITIALIZER; /* protects media and their reference counts */
 static struct list media = {&media, &media};
 
 /* ---- processes --------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static void unlock_after_fork(void)
 	lock_release(&lock);
 }
 
-/* A child can do nothing with its parent's; it opens its own. */
+/* A child cannot use its parent's media; it opens its own. */
 static void forget_after_fork(void)
 {
 	list_for_each_safe (it, &media)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * open.c - stores are opened and looked at; those who use partitions hear of changes.
+ * open.c - opens and reads stores; users of partitions learn of changes here.
  *
- * Nobody who only looks takes a lock: a copy of the table is good or it is not, and while one is being written the
- * other one is good. The word that tells of a change is the generation in the headers. It is
- * read, not mapped: a file that somebody truncates would end whoever touches a mapping of it.
+ * Readers take no lock: a copy of the table is good or it is not, and while one is being written
+ * the other one is good. The generation in the headers indicates a change. It is read, not mapped:
+ * the truncation of a mapped file would kill its readers.
  */
 #include "store.h"
 
@@ -19,9 +19,12 @@
 #include "base/export.h"
 #include "base/log.h"
 
-/* ---- the table as it is now -------------------------------------------------- */
+/* ---- the current table ------------------------------------------------------- */
 
-/* Two changes in a row may tear both copies under our eyes: then once more, while nobody changes. */
+/*
+ * Two changes in a row may tear both copies during the read: then it is read again with changes
+ * locked out.
+ */
 int store_load(const struct backing *b, struct loaded *l)
 {
 	int rc = commit_load(b, l);
@@ -50,7 +53,7 @@ bool store_changed(const struct stag_store *store)
 	return false;
 }
 
-/* What cannot be read leaves what was. */
+/* On a read error the previous table stays. */
 int store_reload(struct stag_store *store, store_load_fn load)
 {
 	CLEANUP_FREE struct loaded *l = malloc(sizeof(*l));
@@ -135,7 +138,7 @@ STAG_EXPORT void stag_store_on_progress(struct stag_store *store, stag_store_pro
 	store->progress = (struct io_progress){fn, arg};
 }
 
-/* ---- look --------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------ */
 
 STAG_EXPORT int stag_store_query(struct stag_store *store, struct stag_store_info *info,
 				 size_t size)
@@ -192,7 +195,10 @@ STAG_EXPORT int stag_store_find(struct stag_store *store, const char *name,
 
 /* ---- use ------------------------------------------------------------------------------ */
 
-/* Its bytes are locked; are they still its bytes? 1: it has grown meanwhile. */
+/*
+ * The partition's bytes are locked; checks that they still are its bytes. Returns 1 if it has grown
+ * meanwhile.
+ */
 static int look_again(struct stag_store *store, struct stag_store_partition *p)
 {
 	const struct stag_store_partition *now;

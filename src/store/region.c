@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * region.c - a partition as a region: registered, and kept as the table says.
+ * region.c - a partition as a region: registered, and updated with the table.
  *
- * The rights of its user are the region's access: taken away, the next work request finds a key that does not allow it.
+ * The rights of its user are the region's access: when they are withdrawn, the next work request
+ * fails because its key does not allow it.
  */
 #include "store/endpoint.h"
 
@@ -38,7 +39,7 @@ static struct stagdv_store_attr attr_of(const struct region *r)
 	};
 }
 
-/* Who cannot write the file cannot write what is in it. */
+/* Without write permission for the file there is no write access to its partitions. */
 static enum stag_store_access possible(enum stag_store_access access,
 				       const struct stag_store *store)
 {
@@ -57,7 +58,7 @@ void region_close(struct region *r)
 	r->fd = -1;
 }
 
-/* Or it could not be registered, and nobody would know why. */
+/* Otherwise registration would fail without a clear reason. */
 static int check_is_there(const struct stag_store *store, const struct stag_store_partition *p)
 {
 	uint64_t present;
@@ -108,7 +109,7 @@ int region_register(struct region *r, const struct stag_store *store, struct ibv
 
 /* ---- changes ---------------------------------------------------------------------------- */
 
-/* What is new of it must be locked before anybody writes there. */
+/* The added range must be locked before it is written. */
 static void follow_size(struct region *r, struct stag_store *store, uint64_t size)
 {
 	struct stag_store_partition p;

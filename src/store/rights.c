@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * rights.c - who may do what with a partition.
- */
+/* rights.c - evaluates the rights of a partition. */
 #include "store.h"
 
 #include <errno.h>
@@ -54,7 +52,7 @@ static bool shows(const struct visitor *v, const uint8_t token[TOKEN_BYTES])
 
 /* ---- networks -------------------------------------------------------------- */
 
-/* An IPv4 peer of an IPv6 socket is an IPv4 peer. */
+/* An IPv4 peer of an IPv6 socket counts as an IPv4 peer. */
 static const uint8_t *address_of(const struct sockaddr *peer, uint8_t *family)
 {
 	const struct in6_addr *six;

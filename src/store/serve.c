@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * serve.c - a server: whom it lets in, and with what rights.
+ * serve.c - a server: admission of peers, and their rights.
  *
- * One thread takes the connection manager's events and looks at the table; the bytes are the adapter's business. Each
- * connection has a protection domain of its own, so that a key is good for nobody but the peer who was given it.
+ * One thread handles the connection manager's events and watches the table; the adapter transfers
+ * the data. Each connection has a protection domain of its own, so that a key works only for the
+ * peer that was given it.
  */
 #include "store/endpoint.h"
 
@@ -32,20 +33,21 @@
 #define PEER_WORD	64
 
 struct stag_store_server {
-	struct stag_store *store; /* of its own: the caller's is the caller's thread's */
+	struct stag_store *store; /* a private one: the caller's belongs to the caller's thread */
 	const struct dv *dv;
-	int lock_fd; /* while it is open nobody else serves */
+	int lock_fd; /* while it is open no other process can serve */
 	int stop_fd;
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;
 	pthread_t thread;
-	uint64_t generation; /* that the connections go by */
+	uint64_t generation; /* of the table that the connections reflect */
 	uint64_t staging_bytes, cache_bytes;
 	struct {
 		struct ibv_context *context;
 		struct stagdv_medium *medium;
-	} media[MAX_DEVICES];	/* one for each device that peers come through */
-	struct lock media_lock; /* its thread opens them, whoever counts looks at them */
+	} media[MAX_DEVICES]; /* one for each device that peers connect through */
+	/* the server's thread opens media, any thread may read their counters */
+	struct lock media_lock;
 	struct list connections;
 	uint32_t num_connections, max_connections;
 };
@@ -58,7 +60,7 @@ struct connection {
 	struct ibv_cq *cq;
 	struct region region;
 	struct stag_store_hello hello;
-	const uint8_t *shown; /* in hello; NULL: nothing */
+	const uint8_t *shown; /* token in hello; NULL: none */
 	char peer[PEER_WORD];
 };
 
@@ -104,7 +106,7 @@ static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_
 	return s->media[i].medium;
 }
 
-/* A peer has no business with this side's queues: they are as short as can be. */
+/* A peer does not use this side's queues: they are as short as possible. */
 static int make_queue_pair(struct connection *c)
 {
 	struct ibv_qp_init_attr qp = {
@@ -170,7 +172,7 @@ static int welcome(struct connection *c, uint8_t peer_reads)
 	return 0;
 }
 
-/* 0, or -errno, having said why. */
+/* Returns 0, or -errno with an error text. */
 static int admit(struct connection *c, const struct rdma_conn_param *asked)
 {
 	struct stag_store_server *s = c->server;
@@ -247,7 +249,7 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 	end_connection(c);
 }
 
-/* ---- its thread ------------------------------------------------------------------------ */
+/* ---- the server's thread --------------------------------------------------------------- */
 
 static void on_event(struct stag_store_server *s, struct rdma_cm_event *event)
 {
@@ -342,7 +344,7 @@ static void stop_listening(struct stag_store_server *s)
 	s->listener = NULL;
 }
 
-/* Both families where there are both. */
+/* Listens on IPv4 and IPv6 if both exist. */
 static int listen_at_all(struct stag_store_server *s, uint16_t port)
 {
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
@@ -377,7 +379,7 @@ static int start_listening(struct stag_store_server *s, const struct stag_store_
 	return rc;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------- */
+/* ---- public calls ---------------------------------------------------------------------------- */
 
 static void free_server(struct stag_store_server *s)
 {
@@ -397,7 +399,7 @@ static void free_server(struct stag_store_server *s)
 	free(s);
 }
 
-/* A store of the server's own: the same one, whatever the path leads to by now. */
+/* Opens the same store again for the server, whatever the path leads to by now. */
 static int open_own(struct stag_store_server *s, struct stag_store *store)
 {
 	int rc = store_refresh(store);

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * store.h - the store: what its files share.
+ * store.h - the store: shared by its files.
  *
  *	format.c check.c open.c change.c        the calls of <stag/store.h>
  *	        |        |        |
- *	     found.c     |    commit.c          what was there before; the two copies, in and out
+ *	     found.c     |    commit.c          existing content; the two copies
  *	                 |        |
  *	   table.c    disk.c   lock.c  backing.c
  *	                          |        |
- *	                        io.c ------+    every byte that is read or written
+ *	                        io.c ------+    all input and output
  *
  * table.c and disk.c are pure: the table in memory, and its bytes (docs/STORE-FORMAT.md). Words:
  *
  *   backing   the file, block device or shared memory object that a store is in
- *   copy      the table is there twice: copy A at 0, copy B at 1 MiB, each behind a header
- *   commit    both copies are written, one after the other, so that one is good at any moment
- *   user      whoever has a partition open, near or far; holds a lock on its bytes
- *   visitor   who asks for access to a partition
+ *   copy      the table exists twice: copy A at 0, copy B at 1 MiB, each after a header
+ *   commit    writes both copies, one after the other, so that one is good at any moment
+ *   user      a process that has a partition open, locally or as a server; it locks its bytes
+ *   visitor   a local user or a peer that requests access to a partition
  *
- * Functions return 0 or -errno, having said why (store_fail()).
+ * Functions return 0 or -errno, with an error text (store_fail()).
  */
 #ifndef STAG_STORE_STORE_H
 #define STAG_STORE_STORE_H
@@ -44,7 +44,7 @@ extern __thread char store_error_text[512];
 
 /* ---- io.c --------------------------------------------------------------------- */
 
-/* What the kernel does for us; tests put something else in between. */
+/* System calls, which tests replace. */
 struct store_io {
 	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);
 	ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t offset);
@@ -55,7 +55,7 @@ struct store_io {
 
 extern struct store_io store_io;
 
-/* These say nothing: the caller knows what it was about. */
+/* These set no error text: the caller knows the context. */
 int io_read(int fd, void *buf, size_t len, uint64_t offset); /* -ENODATA: it ends before */
 int io_write(int fd, const void *buf, size_t len, uint64_t offset);
 int io_sync(int fd);
@@ -68,15 +68,16 @@ struct io_progress {
 
 /* Makes the range read as zeroes, durably. progress may be NULL. */
 int io_zero(int fd, uint64_t offset, uint64_t len, const struct io_progress *progress);
-void io_release(int fd, uint64_t offset, uint64_t len); /* gives space back if that is quick */
+/* returns space to the file system if that is quick */
+void io_release(int fd, uint64_t offset, uint64_t len);
 
 /* ---- backing.c ------------------------------------------------------------------ */
 
 struct backing {
 	int fd;
 	bool writable;
-	bool created;	/* by opening it */
-	char *path;	/* in the file system, absolute */
+	bool created;	/* by this open */
+	char *path;	/* absolute path in the file system */
 	char *name;	/* as the user gave it, for messages */
 	struct stat st; /* when it was opened */
 };
@@ -86,9 +87,9 @@ enum backing_mode { BACKING_LOOK, BACKING_USE, BACKING_CREATE };
 int backing_open(struct backing *b, const char *name, enum backing_mode mode);
 void backing_close(struct backing *b);
 int backing_size(const struct backing *b, uint64_t *size);
-int backing_sector(const struct backing *b, uint32_t *bytes); /* the smallest write there is */
+int backing_sector(const struct backing *b, uint32_t *bytes); /* the smallest possible write */
 bool backing_is_same_file(const struct stat *a, const struct stat *b);
-int backing_is_same(const struct backing *b); /* -ESTALE: its path leads elsewhere now */
+int backing_is_same(const struct backing *b); /* -ESTALE: the path leads to another file now */
 int backing_again(const struct backing *b);   /* a descriptor with locks of its own */
 
 /* ---- table.c ---------------------------------------------------------------------- */
@@ -107,20 +108,20 @@ struct table {
 	uint32_t block, owner;
 	char label[STAG_STORE_NAME_MAX];
 	uint32_t n;
-	struct stag_store_partition entries[STAG_STORE_MAX_PARTITIONS]; /* by offset */
+	struct stag_store_partition entries[STAG_STORE_MAX_PARTITIONS]; /* sorted by offset */
 };
 
-/* -EINVAL where these cannot be. */
+/* Return -EINVAL if the values are invalid. */
 int table_check_name(const char *what, const char *name);
 int table_check_geometry(uint64_t size, uint32_t block);
 int table_check_settings(const struct stag_store_partition *p);
-int table_check(const struct table *t); /* all of it: what was read, or is to be written */
+int table_check(const struct table *t); /* a whole table, as read or to be written */
 
-/* Only the entries that are in use are copied and compared. */
+/* Copy and compare only the entries in use. */
 void table_copy(struct table *to, const struct table *from);
 bool table_is_same(const struct table *a, const struct table *b);
 
-/* Zeroes what means nothing, so that equal partitions are equal bytes. */
+/* Zeroes unused bytes, so that equal partitions have equal bytes. */
 void table_clean(struct stag_store_partition *p);
 bool table_is_clean(const struct stag_store_right *r);
 
@@ -131,8 +132,8 @@ uint64_t table_largest_gap(const struct table *t);
 uint64_t table_gap_behind(const struct table *t, const struct stag_store_partition *p);
 
 /*
- * Finds the smallest gap that takes size bytes so aligned, and that free() likes; or looks at the place that
- * p->offset names. Sets p->offset. -ENOSPC; -EBUSY where free() liked none.
+ * Finds the smallest gap of size bytes with that alignment that free() accepts; or checks the place
+ * that p->offset names. Sets p->offset. Returns -ENOSPC, or -EBUSY if free() accepted none.
  */
 typedef bool (*table_free_fn)(void *arg, uint64_t offset, uint64_t size);
 int table_place(const struct table *t, struct stag_store_partition *p, table_free_fn free,
@@ -144,19 +145,20 @@ void table_delete(struct table *t, struct stag_store_partition *p);
 
 #define DISK_HEADER	4096u
 #define DISK_ENTRY	1408u
-#define DISK_COPY	(1u << 20) /* from copy to copy */
+#define DISK_COPY	(1u << 20) /* distance of the copies */
 #define DISK_COPIES	2u
 #define DISK_TABLE_MAX	(DISK_ENTRY * STAG_STORE_MAX_PARTITIONS)
 #define DISK_IMAGE_MAX	(DISK_HEADER + DISK_TABLE_MAX)
-#define DISK_GENERATION 32u		    /* where in a header */
-#define DISK_SERVER	(DISK_COPY - 4096u) /* who serves, in the first MiB */
+#define DISK_GENERATION 32u		    /* offset in a header */
+#define DISK_SERVER	(DISK_COPY - 4096u) /* the server's record, in the first MiB */
 
-/* Both of image (header and table behind it); the length in use. */
+/* Encodes a header and the table after it; returns the length in use. */
 size_t disk_encode(const struct table *t, unsigned int copy, uint8_t *image);
 
 /*
- * The table of a copy from its bytes, every one of which is doubted. -ENODATA: no store; -EPROTO: a sound header,
- * of a newer version; -EBADMSG: damaged. disk_table_length() is how much there is to read behind a header.
+ * Decodes the table of a copy, with every byte checked. Returns -ENODATA: no store; -EPROTO: a
+ * valid header of a newer version; -EBADMSG: damaged. disk_table_length() is the number of bytes to
+ * read after a header.
  */
 int disk_table_length(const uint8_t header[DISK_HEADER], unsigned int copy, uint32_t *length);
 int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct table *t);
@@ -164,29 +166,33 @@ char disk_copy_name(unsigned int copy);
 
 uint64_t disk_generation(const uint8_t word[8]);
 void disk_put_server(uint8_t record[16], uint32_t pid);
-uint32_t disk_get_server(const uint8_t record[16]); /* 0: that is none */
+uint32_t disk_get_server(const uint8_t record[16]); /* 0: no server */
 
 /* ---- lock.c --------------------------------------------------------------------------- */
 
-/* Bytes of the backing that are locked (OFD locks, fcntl(2)). A partition's own are its users'. */
+/*
+ * Ranges of the backing that are locked (OFD locks, fcntl(2)). A partition's own bytes are locked
+ * by its users.
+ */
 enum { LOCK_TABLE = 0, LOCK_SERVE = 1 };
 
 int lock_table(const struct backing *b, bool to_change); /* waits */
 void unlock_table(const struct backing *b);
-bool lock_range(int fd, uint64_t offset, uint64_t len);	      /* alone; does not wait */
+bool lock_range(int fd, uint64_t offset, uint64_t len);	      /* exclusive; does not wait */
 int lock_range_shared(int fd, uint64_t offset, uint64_t len); /* waits */
 void unlock_range(int fd, uint64_t offset, uint64_t len);
-bool lock_is_held(int fd, uint64_t offset, uint64_t len); /* by another, in any way */
+/* by another open file description, in any mode */
+bool lock_is_held(int fd, uint64_t offset, uint64_t len);
 
 /* ---- commit.c --------------------------------------------------------------------------- */
 
 struct copy_state {
 	int error;	     /* 0: good */
 	uint64_t generation; /* as read, good or not */
-	uint32_t length;     /* of its image; all that there could be, if it is not good */
+	uint32_t length;     /* length of its image; the maximum if it is not good */
 };
 
-/* One table as it was read, and where it was read from. */
+/* A table as it was read, and the states of both copies. */
 struct loaded {
 	struct table table;
 	struct copy_state copies[DISK_COPIES];
@@ -200,12 +206,12 @@ void commit_copy(struct loaded *to, const struct loaded *from);
 uint32_t commit_good_copies(const struct loaded *l);
 
 /*
- * Makes next the table, under the table lock; l is what is there afterwards. At any moment one copy is good: the one
- * that l was read from is written last.
+ * Makes next the table, with the table lock held; l is the result. At any moment one copy is good:
+ * the one that l was read from is written last.
  */
 int commit_table(const struct backing *b, struct loaded *l, const struct table *next);
 int commit_write_copy(const struct backing *b, unsigned int copy, const struct table *t,
-		      uint32_t old_length); /* old_length: how much of it to write over */
+		      uint32_t old_length); /* old_length: how many bytes to overwrite */
 
 /* ---- open.c -------------------------------------------------------------------------------- */
 
@@ -214,43 +220,42 @@ struct stag_store {
 	bool look;
 	uint8_t uuid[16];
 	struct loaded now;
-	struct table draft; /* of a change that is being made */
-	int trouble;	    /* what store_look() found last */
+	struct table draft; /* of a change in progress */
+	int trouble;	    /* last error that store_look() logged */
 	struct io_progress progress;
 };
 
 /*
- * For those who use partitions. store_changed() is two short reads and can be called every tenth of a second; true:
- * the table may be another, store_refresh() says. -ESTALE from it: this is no longer the store that was opened;
- * other errors: it cannot be read now.
+ * For users of partitions. store_changed() is two short reads and can be called ten times a second;
+ * true: the table may have changed, call store_refresh(). That returns -ESTALE if this is no longer
+ * the store that was opened, or another error if it cannot be read now.
  */
-int store_load(const struct backing *b, struct loaded *l); /* whoever is changing it meanwhile */
+int store_load(const struct backing *b, struct loaded *l); /* even if it is being changed */
 bool store_changed(const struct stag_store *store);
 int store_refresh(struct stag_store *store);
-int store_look(
-	struct stag_store *store); /* the same, now and then: what is wrong is logged, once */
+int store_look(struct stag_store *store); /* refreshes from time to time: errors are logged once */
 
 typedef int (*store_load_fn)(const struct backing *b, struct loaded *l);
 int store_reload(struct stag_store *store, store_load_fn load);
 
 /*
- * A descriptor that keeps the partition's bytes from being given to another one, until it is closed; or -errno. The
- * partition is as it is under that protection.
+ * Returns a descriptor that reserves the partition's bytes until it is closed; or -errno. The
+ * partition is read again after the reservation.
  */
 int store_use(struct stag_store *store, uint64_t id, struct stag_store_partition *partition);
 
-/* A descriptor that makes this process the store's only server; -EBUSY. */
+/* Returns a descriptor that makes this process the store's only server; -EBUSY. */
 int store_serve_lock(struct stag_store *store);
 uint32_t store_served_by(const struct backing *b);
 
 /* ---- rights.c ------------------------------------------------------------------------------- */
 
 struct visitor {
-	const struct sockaddr *peer; /* NULL: of this machine */
+	const struct sockaddr *peer; /* NULL: a user of this machine */
 	uid_t uid;
-	const gid_t *gids; /* all that the process has */
+	const gid_t *gids; /* all groups of the process */
 	size_t num_gids;
-	const uint8_t *shown; /* by a peer: 32 bytes, or NULL */
+	const uint8_t *shown; /* token of a peer: 32 bytes, or NULL */
 };
 
 #define TOKEN_BYTES 32
@@ -259,14 +264,14 @@ enum stag_store_access rights_of(const struct stag_store_partition *p, uint32_t 
 				 const struct visitor *v);
 enum stag_store_access rights_of_self(const struct stag_store_partition *p, uint32_t owner);
 
-/* What a peer shows of its secret: kept is a digest of that. */
+/* Derives the value that a peer presents from its secret; rights store a digest of that value. */
 int token_shown(const void *secret, size_t len, uint8_t shown[TOKEN_BYTES]);
 int token_kept(const uint8_t shown[TOKEN_BYTES], uint8_t kept[TOKEN_BYTES]);
 
 /* ---- found.c ----------------------------------------------------------------------------------- */
 
-/* What a backing holds that is not empty. -EEXIST: something, and store_fail() has said what. */
+/* Checks whether a backing is empty. Returns -EEXIST, with an error text, if it has content. */
 int found_anything(const struct backing *b);
-int found_wipe(const struct backing *b); /* every signature, wherever it is */
+int found_wipe(const struct backing *b); /* every signature, at any offset */
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * table.c - the table of partitions in memory: what may be in it, and where there is room.
+ * table.c - the table of partitions in memory: validity, and free space.
  *
- * Pure functions: no files, no locks. Partitions are kept in the order of their places.
+ * Pure functions: no files, no locks. Partitions are sorted by offset.
  */
 #include "store.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what may be ----------------------------------------------------------- */
+/* ---- validity -------------------------------------------------------------- */
 
 int table_check_name(const char *what, const char *name)
 {
@@ -182,7 +182,7 @@ static int by_id(const void *a, const void *b)
 	return (*p)->id < (*q)->id ? -1 : (*p)->id > (*q)->id;
 }
 
-/* Sorted, what is there twice is side by side. */
+/* In sorted order duplicates are adjacent. */
 static int check_unique(const struct table *t, int (*by)(const void *, const void *))
 {
 	const struct stag_store_partition *sorted[STAG_STORE_MAX_PARTITIONS];
@@ -269,7 +269,7 @@ void table_clean(struct stag_store_partition *p)
 	       (STAG_STORE_MAX_RIGHTS - p->num_rights) * sizeof(p->rights[0]));
 }
 
-/* ---- what is there ----------------------------------------------------------- */
+/* ---- lookup ------------------------------------------------------------------ */
 
 struct stag_store_partition *table_find(struct table *t, const char *name)
 {
@@ -296,7 +296,7 @@ uint64_t table_used(const struct table *t)
 	return used;
 }
 
-/* The gap before entry i, or behind the last one. */
+/* Returns the gap before entry i, or after the last one. */
 static uint64_t gap(const struct table *t, uint32_t i, uint64_t *begin)
 {
 	uint64_t end = i < t->n ? t->entries[i].offset : t->size;
@@ -322,7 +322,7 @@ uint64_t table_gap_behind(const struct table *t, const struct stag_store_partiti
 	return gap(t, (uint32_t)(p - t->entries) + 1, &begin);
 }
 
-/* ---- places -------------------------------------------------------------------- */
+/* ---- allocation ---------------------------------------------------------------- */
 
 static bool overlaps(const struct table *t, const struct stag_store_partition *p)
 {

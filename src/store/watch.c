@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * watch.c - one thread that looks at the tables of all stores that this process has endpoints in.
+ * watch.c - one thread that watches the tables of all stores in which this process has endpoints.
  */
 #include "store/endpoint.h"
 
@@ -11,10 +11,10 @@
 
 #include "base/lock.h"
 
-static struct lock lock = LOCK_INITIALIZER; /* held while one is looked at */
+static struct lock lock = LOCK_INITIALIZER; /* held during a callback */
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static struct list watches = {&watches, &watches};
-static bool running; /* there is a thread; it ends when there is nothing to look at */
+static bool running; /* the thread runs; it ends when there are no watches */
 
 static void lock_for_fork(void)
 {
@@ -26,7 +26,7 @@ static void unlock_after_fork(void)
 	lock_release(&lock);
 }
 
-/* A child has no thread, and its parent's endpoints are the parent's to look at. */
+/* A child has no thread, and does not watch its parent's endpoints. */
 static void forget_after_fork(void)
 {
 	static const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
@@ -69,7 +69,7 @@ static void *watch_loop(void *arg)
 	return arg;
 }
 
-/* Signals are the program's: none shall choose this thread. */
+/* Blocks all signals: they are for the program's threads. */
 static int start_thread(void)
 {
 	sigset_t all, before;

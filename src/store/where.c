@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * where.c - the names of partitions: "PATH:PARTITION" and "HOST[:PORT]/PARTITION".
+ * where.c - parses names of partitions: "PATH:PARTITION" and "HOST[:PORT]/PARTITION".
  *
- * A partition's name has neither "/" nor ":", so the last of these says which of the two it is.
+ * A partition's name has neither "/" nor ":", so the last of these in the text decides which form
+ * it is.
  */
 #include "store/endpoint.h"
 
@@ -46,7 +47,7 @@ static int parse_port(const char *text, size_t len, uint16_t *port)
 	return 0;
 }
 
-/* The host is in front of end, the port, if there is one, between a ":" there and last. */
+/* The host ends at end; a port, if there is one, is between a ":" there and last. */
 static int parse_remote(const char *text, size_t len, struct where *w)
 {
 	const char *last = text + len, *end;
