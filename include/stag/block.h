@@ -2,12 +2,13 @@
 /*
  * block.h - block storage over RDMA and TCP: a target that serves logical units, and an initiator that uses one.
  *
- * The target supports iSCSI (RFC 7143) over TCP, for any initiator, iSER (RFC 7145) over verbs, and one-shot between stag peers:
- * the same PDUs, in sends that lend the command's memory in their header (stagdv.h). The initiator negotiates the best of the
- * three transports that the target supports, and reports which one it uses (stag_block_query()).
+ * The target supports iSCSI (RFC 7143) over TCP, for any initiator, iSER (RFC 7145) over verbs, and one-shot between
+ * stag peers: the same PDUs, in sends that lend the command's memory in their header (stagdv.h). The initiator
+ * negotiates the best of the three transports that the target supports, and reports which one it uses
+ * (stag_block_query()).
  *
- * Calls return 0 or an errno value, or a pointer, or NULL with errno set; stag_block_error() has the text. Structs that the caller
- * fills begin with comp_mask, which must be zero. A field that is zero has its default value.
+ * Calls return 0 or an errno value, or a pointer, or NULL with errno set; stag_block_error() has the text. Structs that
+ * the caller fills begin with comp_mask, which must be zero. A field that is zero has its default value.
  */
 #ifndef STAG_BLOCK_H
 #define STAG_BLOCK_H
@@ -111,8 +112,8 @@ struct stag_block_lun {
 };
 
 /*
- * Add, remove or resize a unit, at any time. Initiators are notified by unit attentions. Return EEXIST, ENOENT, EACCES, or EBUSY:
- * commands of a unit to be removed are still in flight after a while.
+ * Add, remove or resize a unit, at any time. Initiators are notified by unit attentions. Return EEXIST, ENOENT, EACCES,
+ * or EBUSY: commands of a unit to be removed are still in flight after a while.
  */
 int stag_block_target_add(struct stag_block_target *target, const struct stag_block_lun *lun);
 int stag_block_target_remove(struct stag_block_target *target, uint16_t lun);
@@ -151,8 +152,8 @@ struct stag_block_stag {
 };
 
 /*
- * Lists the last 4,096 STags that have ended, oldest first, and all open ones. Fills at most n entries of size bytes each. Returns how
- * many there are, or -errno.
+ * Lists the last 4,096 STags that have ended, oldest first, and all open ones. Fills at most n entries of size bytes
+ * each. Returns how many there are, or -errno.
  */
 int stag_block_target_stags(struct stag_block_target *target, struct stag_block_stag *list,
 			    size_t n, size_t size);
@@ -177,8 +178,9 @@ struct stag_block_attr {
 };
 
 /*
- * Connects and logs in. url: SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN, as in libiscsi. The scheme stag negotiates the best
- * transport; iser and iscsi use that one. Errors: ECONNREFUSED, ETIMEDOUT, EACCES (login), ENOENT (no such target or LUN).
+ * Connects and logs in. url: SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN, as in libiscsi. The scheme stag negotiates
+ * the best transport; iser and iscsi use that one. Errors: ECONNREFUSED, ETIMEDOUT, EACCES (login), ENOENT (no such
+ * target or LUN).
  */
 struct stag_block *stag_block_open(const char *url, const struct stag_block_attr *attr);
 void stag_block_close(struct stag_block *b); /* logs out, and aborts commands in flight */

@@ -12,8 +12,8 @@
 #define MODEL_BYTES (3u << 20) /* at the beginning of the unit */
 
 /*
- * Does requests, then compares the unit's bytes (all) with the model. kills: in one of so many rounds replace() kills and restarts the
- * target; 0: never.
+ * Does requests, then compares the unit's bytes (all) with the model. kills: in one of so many rounds replace() kills
+ * and restarts the target; 0: never.
  */
 void run_model(struct stag_block *b, const uint8_t *all, unsigned long requests, unsigned int kills,
 	       void (*replace)(void));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scripted.h - a target that behaves as a test says: over TCP, iSER or one-shot, in a thread of its own. Include it after cmocka.h.
+ * scripted.h - a target that behaves as a test says: over TCP, iSER or one-shot, in a thread of its own. Include it
+ * after cmocka.h.
  *
- * It accepts every login, has a unit of SCRIPTED_SIZE bytes, and responds to the commands of a probe. For all other commands and task
- * management requests the test's functions are called; they send all responses.
+ * It accepts every login, has a unit of SCRIPTED_SIZE bytes, and responds to the commands of a probe. For all other
+ * commands and task management requests the test's functions are called; they send all responses.
  */
 #ifndef STAG_TEST_SCRIPTED_H
 #define STAG_TEST_SCRIPTED_H

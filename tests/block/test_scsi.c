@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_scsi.c - checks before a command (attentions, reservations, invalid CDBs), INQUIRY and modes. The bytes are those of SPC-4
- * and SBC-3.
+ * test_scsi.c - checks before a command (attentions, reservations, invalid CDBs), INQUIRY and modes. The bytes are those
+ * of SPC-4 and SBC-3.
  */
 #include "scene.h"
 
@@ -155,8 +155,8 @@ static void unknown_commands_are_refused(void **state)
 }
 
 /*
- * Checks that every bit not in the usage data of REPORT SUPPORTED OPERATION CODES is refused, with a field pointer. acts: byte 1 has the
- * service action.
+ * Checks that every bit not in the usage data of REPORT SUPPORTED OPERATION CODES is refused, with a field pointer.
+ * acts: byte 1 has the service action.
  */
 static void expect_other_bits_refused(struct scene *s, const uint8_t *usage, uint32_t len,
 				      bool acts)

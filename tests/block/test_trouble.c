@@ -3,8 +3,8 @@
  * test_trouble.c - faults, with real components: the adapter, files and stores, our target and our initiator, over each
  * transport. One of them is killed, there are too many of them, or a unit changes under load.
  *
- * The process that is killed executes this program, too (a process that has the adapter cannot fork): with "serve" it is a target,
- * with "use" an initiator.
+ * The process that is killed executes this program, too (a process that has the adapter cannot fork): with "serve" it is
+ * a target, with "use" an initiator.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -136,8 +136,8 @@ static const struct initiator_address *next_address(struct stag_block *b)
 }
 
 /*
- * Returns the time limit of one attempt. A peer that does not support a transport, or an address that is not reachable, may not respond
- * at all: if there are other transports and addresses to try, each gets a share of the time.
+ * Returns the time limit of one attempt. A peer that does not support a transport, or an address that is not reachable,
+ * may not respond at all: if there are other transports and addresses to try, each gets a share of the time.
  */
 static uint64_t attempt_timeout(const struct stag_block *b)
 {
@@ -199,8 +199,8 @@ static void keep_error(struct stag_block *b, int error)
 }
 
 /*
- * Chooses the next transport: another one over verbs only if there was a connection over verbs at all. Returns false if there is
- * none.
+ * Chooses the next transport: another one over verbs only if there was a connection over verbs at all. Returns false if
+ * there is none.
  */
 static bool next_transport(struct stag_block *b)
 {

@@ -119,7 +119,8 @@ struct initiator_line_ops {
 	/* Queues a PDU, and copies its data. */
 	int (*send)(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len);
 	/*
-	 * Sends a command, with unsolicited data, or lends its memory. Returns a positive errno value if this command cannot be sent.
+	 * Sends a command, with unsolicited data, or lends its memory. Returns a positive errno value if this command cannot be
+	 * sent.
 	 */
 	int (*command)(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p);
 	/* Sends solicited data. NULL: the transport has no R2Ts. */
@@ -327,8 +328,8 @@ int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is som
 int initiator_left_ms(uint64_t end);
 void initiator_set_state(struct stag_block *b, enum initiator_state to);
 /*
- * Switches an established connection to the next transport, if it does not support the current one. Returns -EPROTONOSUPPORT if there
- * is none.
+ * Switches an established connection to the next transport, if it does not support the current one. Returns
+ * -EPROTONOSUPPORT if there is none.
  */
 int initiator_fall_back(struct stag_block *b, const char *why);
 

@@ -11,7 +11,10 @@
 
 /* ---- the caller's regions ---------------------------------------------------------------- */
 
-/* With one-shot STags only these grant remote access, while their command runs; otherwise the region's key does, all the time. */
+/*
+ * With one-shot STags only these grant remote access, while their command runs; otherwise the region's key does, all the
+ * time.
+ */
 static int region_access(const struct initiator_verbs_line *v)
 {
 	return IBV_ACCESS_LOCAL_WRITE |

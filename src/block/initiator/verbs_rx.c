@@ -49,8 +49,8 @@ int initiator_verbs_post_receives(struct initiator_verbs_line *v)
 /* ---- closing STags -------------------------------------------------------------------------- */
 
 /*
- * Paragraph 36 of "One-shot RDMA": the target must close the STag that the command has lent, and no other. A target that names another one, which may
- * belong to another command or to none, is not trusted any more.
+ * Paragraph 36 of "One-shot RDMA": the target must close the STag that the command has lent, and no other. A target that
+ * names another one, which may belong to another command or to none, is not trusted any more.
  */
 static int check_close(struct initiator_verbs_line *v, const struct initiator_cmd *c,
 		       const struct ibv_wc *wc)

@@ -68,7 +68,10 @@ static unsigned int signal_sometimes(struct initiator_verbs_line *v)
 	return IBV_SEND_SIGNALED;
 }
 
-/* Posts the held command with the memory that it lends (figure 4 of "One-shot RDMA", path 500). more: another post follows at once. */
+/*
+ * Posts the held command with the memory that it lends (figure 4 of "One-shot RDMA", path 500). more: another post
+ * follows at once.
+ */
 static int post_held(struct initiator_verbs_line *v, bool more)
 {
 	struct initiator_cmd *c = v->held;

@@ -190,10 +190,10 @@ int iscsi_iser_decode(const uint8_t *bytes, size_t len, struct iser *h);
 void iscsi_iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
 
 /*
- * Private data of a connection, in both directions: byte 0 has the flags below, as in Linux and libiscsi; three bytes are zero. A
- * side that supports one-shot appends "StB1". If both did, and the adapters agreed on an encoding (stagdv_query_qp()), sends
- * have no iSER header: the PDU is the whole body, the STag is the advertised one, and byte 0 of the command's data is at address
- * 0 of its memory. Otherwise the connection uses iSER.
+ * Private data of a connection, in both directions: byte 0 has the flags below, as in Linux and libiscsi; three bytes
+ * are zero. A side that supports one-shot appends "StB1". If both did, and the adapters agreed on an encoding
+ * (stagdv_query_qp()), sends have no iSER header: the PDU is the whole body, the STag is the advertised one, and byte 0
+ * of the command's data is at address 0 of its memory. Otherwise the connection uses iSER.
  */
 #define ISER_HELLO_MAX 8
 enum { ISER_NO_ZBVA = 0x80, ISER_NO_INVALIDATE = 0x40 };
@@ -212,8 +212,8 @@ struct arrival {
 	struct iser lent;
 };
 /*
- * Parses a send. headed: it begins with an iSER header, which sets a->lent; else the caller sets that. Returns NULL, or a text that
- * says what is wrong.
+ * Parses a send. headed: it begins with an iSER header, which sets a->lent; else the caller sets that. Returns NULL, or
+ * a text that says what is wrong.
  */
 const char *iscsi_iser_parse(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a);
 
@@ -312,8 +312,8 @@ void iscsi_keys_declare(struct negotiation *n, struct text_out *out);
 /* Offers all preferred values, and adds the declarations. */
 void iscsi_keys_offer(struct negotiation *n, struct text_out *out);
 /*
- * Handles a key that the peer answers, offers or declares: sets the agreed value, and adds an answer if one is due. Returns -EPROTO
- * if it is not a legal answer.
+ * Handles a key that the peer answers, offers or declares: sets the agreed value, and adds an answer if one is due.
+ * Returns -EPROTO if it is not a legal answer.
  */
 int iscsi_keys_answered(struct negotiation *n, const char *key, const char *value,
 			struct text_out *out);

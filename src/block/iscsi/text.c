@@ -219,8 +219,8 @@ static bool all_hex(const char *s)
 }
 
 /*
- * RFC 7143 §4.2.7.2: after stringprep a name has lower-case letters, digits, '-', '.' and ':'; '_' is accepted because many use it,
- * and UTF-8 is not examined.
+ * RFC 7143 §4.2.7.2: after stringprep a name has lower-case letters, digits, '-', '.' and ':'; '_' is accepted because
+ * many use it, and UTF-8 is not examined.
  */
 static bool is_plain(const char *s)
 {

@@ -2,8 +2,8 @@
 /*
  * ops.c - the table of all commands: the bits that a CDB may have set, and the functions that carry it out.
  *
- * The table is used to check CDBs, and for REPORT SUPPORTED OPERATION CODES. A set bit that is not in usage is an error: reserved
- * bits, and fields of unsupported features (protection information, ACA, anchors).
+ * The table is used to check CDBs, and for REPORT SUPPORTED OPERATION CODES. A set bit that is not in usage is an error:
+ * reserved bits, and fields of unsupported features (protection information, ACA, anchors).
  */
 #include "block/scsi/ops.h"
 

@@ -158,9 +158,9 @@ static void on_completions(struct target_watch *w, uint32_t events)
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /*
- * A closing connection waits a while for the peer to disconnect (target_conn_tick()). Linux and our initiator disconnect when they
- * get the logout response. libiscsi does not while its program keeps the session; and it would take a disconnect event that
- * overtakes that response, on another channel, for a failure.
+ * A closing connection waits a while for the peer to disconnect (target_conn_tick()). Linux and our initiator disconnect
+ * when they get the logout response. libiscsi does not while its program keeps the session; and it would take a
+ * disconnect event that overtakes that response, on another channel, for a failure.
  */
 static void flush(struct target_conn *c)
 {
@@ -471,8 +471,8 @@ static int listen_at_name(struct stag_block_target *t, const char *address, uint
 }
 
 /*
- * Listens on the same port as TCP. The software adapter's ports are TCP ports, so there the TCP socket listens for both, and RDMA
- * connections that it accepts are passed to an id that listens at a private port (target_rdma_adopt()).
+ * Listens on the same port as TCP. The software adapter's ports are TCP ports, so there the TCP socket listens for both,
+ * and RDMA connections that it accepts are passed to an id that listens at a private port (target_rdma_adopt()).
  */
 static int find_port(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {

@@ -2,13 +2,13 @@
 /*
  * rdma.h - a connection over verbs: PDUs in sends, data by RDMA Write and Read.
  *
- * The protocol is iSER (RFC 7145), with an iSER header before each PDU, or one-shot, where the adapter's header has the STag and
- * the PDU is the whole send (iscsi.h says how the two are distinguished). In both a command's data moves to and from the memory
- * that its send lent, in pieces that the target chooses, and the response closes that memory.
+ * The protocol is iSER (RFC 7145), with an iSER header before each PDU, or one-shot, where the adapter's header has the
+ * STag and the PDU is the whole send (iscsi.h says how the two are distinguished). In both a command's data moves to and
+ * from the memory that its send lent, in pieces that the target chooses, and the response closes that memory.
  *
- * Receives are posted for all that the peer may send: during login one, large enough for a login; then one for each command of
- * the window, and for immediate requests, of the negotiated length. If a peer sends more, the adapter ends the connection. All
- * sends and RDMA operations go through one queue, in order: a response follows its data.
+ * Receives are posted for all that the peer may send: during login one, large enough for a login; then one for each
+ * command of the window, and for immediate requests, of the negotiated length. If a peer sends more, the adapter ends
+ * the connection. All sends and RDMA operations go through one queue, in order: a response follows its data.
  */
 #ifndef STAG_BLOCK_RDMA_H
 #define STAG_BLOCK_RDMA_H

@@ -49,8 +49,8 @@ int target_rdma_post_login(struct target_rdma *r)
 }
 
 /*
- * Nearly all PDUs fit the first part of a receive. The second part is virtual memory that costs nothing until it is used: it may be
- * 8 KiB for each receive if the peer agreed to no limit, which is much for a thousand sessions.
+ * Nearly all PDUs fit the first part of a receive. The second part is virtual memory that costs nothing until it is
+ * used: it may be 8 KiB for each receive if the peer agreed to no limit, which is much for a thousand sessions.
  */
 static int make_window(struct target_rdma *r, uint32_t more)
 {

@@ -219,7 +219,10 @@ static void fill(struct target_rdma *r, struct chain *c)
 	}
 }
 
-/* Signals the last request of a post only: requests complete in order. Reads are signalled each, as their data has arrived then. */
+/*
+ * Signals the last request of a post only: requests complete in order. Reads are signalled each, as their data has
+ * arrived then.
+ */
 int target_rdma_post(struct target_rdma *r)
 {
 	struct chain c;

@@ -2,8 +2,8 @@
 /*
  * target.c - a target: creation, and the event loop of its thread.
  *
- * The thread serves sockets, verbs and units in turn, and waits when there is no work (wait.c). PDUs that are queued to a connection
- * during a round are sent together at its end.
+ * The thread serves sockets, verbs and units in turn, and waits when there is no work (wait.c). PDUs that are queued to
+ * a connection during a round are sent together at its end.
  */
 #include "block/target/target.h"
 

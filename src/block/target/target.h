@@ -96,11 +96,11 @@ void target_login_chap(struct target_login *l);
 /* ---- transports -------------------------------------------------------------------- */
 
 /*
- * A transport of PDUs and data: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs (rdma.c) by RDMA Writes and Reads to and
- * from the memory that the command's send lent, and that its response closes.
+ * A transport of PDUs and data: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs (rdma.c) by RDMA Writes and
+ * Reads to and from the memory that the command's send lent, and that its response closes.
  *
- * data_in and data_out take over a piece, and return it by target_piece_moved(), from inside the call or later, in the order
- * of the calls. After forget(), and after the end of the connection, pieces are returned with -ECANCELED.
+ * data_in and data_out take over a piece, and return it by target_piece_moved(), from inside the call or later, in the
+ * order of the calls. After forget(), and after the end of the connection, pieces are returned with -ECANCELED.
  */
 struct target_transport {
 	enum stag_block_transport kind;
@@ -232,9 +232,9 @@ void target_session_maybe_free(struct target_session *s);
 void target_session_request(struct target_session *s, const struct pdu *p,
 			    const uint8_t bhs[BHS_LEN], const void *data);
 /*
- * Makes a task for a command. Then the transport gets its data, and calls target_session_command(). fault: what the transport
- * found wrong with the command, or NULL. Returns NULL if there is no task: the command was rejected or ignored, or has ended the
- * connection.
+ * Makes a task for a command. Then the transport gets its data, and calls target_session_command(). fault: what the
+ * transport found wrong with the command, or NULL. Returns NULL if there is no task: the command was rejected or
+ * ignored, or has ended the connection.
  */
 struct target_task *target_session_admit(struct target_session *s, const struct pdu *p,
 					 const uint8_t bhs[BHS_LEN], const uint8_t *ahs,
@@ -592,8 +592,8 @@ void target_unwatch(struct stag_block_target *t, struct target_watch *w);
 void target_log(struct stag_block_target *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /*
- * Returns a buffer, or NULL if none is free or others are waiting. w: is queued then (or NULL); w->go() is called when it may try
- * again.
+ * Returns a buffer, or NULL if none is free or others are waiting. w: is queued then (or NULL); w->go() is called when
+ * it may try again.
  */
 struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w);
 

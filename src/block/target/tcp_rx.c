@@ -2,10 +2,10 @@
 /*
  * tcp_rx.c - PDUs from a socket: each header determines where the data behind it goes.
  *
- * Back-pressure: a connection is not read while there is no buffer for the data of the command that has arrived, or while the
- * peer does not receive what it is sent. But a connection does not wait for a buffer while other tasks of its own hold buffers and
- * wait for data that follows this command in the stream, which could deadlock: then the command ends with TASK SET FULL, and
- * its data is dropped.
+ * Back-pressure: a connection is not read while there is no buffer for the data of the command that has arrived, or
+ * while the peer does not receive what it is sent. But a connection does not wait for a buffer while other tasks of its
+ * own hold buffers and wait for data that follows this command in the stream, which could deadlock: then the command
+ * ends with TASK SET FULL, and its data is dropped.
  */
 #include "block/target/tcp.h"
 
@@ -199,8 +199,8 @@ static void place(struct target_tcp *t, int decoded, const uint8_t *ahs)
 }
 
 /*
- * Detects an RDMA connection request at a target without RDMA. It is shorter than a PDU, and its sender waits for a reply: closing the
- * connection lets it fall back.
+ * Detects an RDMA connection request at a target without RDMA. It is shorter than a PDU, and its sender waits for a
+ * reply: closing the connection lets it fall back.
  */
 static bool is_rdma_request(const struct target_tcp *t)
 {

@@ -2,9 +2,10 @@
 /*
  * wait.c - waiting for work: the target's thread spins for a moment, then it sleeps.
  *
- * Waking up takes longer than answering a request. So if requests come in quick succession, the thread spins for the next one, up
- * to spin_ns. Each short wait earns a point, each long one costs some; with few points the thread sleeps at once. So a busy target
- * goes on spinning in spite of a pause now and then, and an idle one stops after a few long waits.
+ * Waking up takes longer than answering a request. So if requests come in quick succession, the thread spins for the
+ * next one, up to spin_ns. Each short wait earns a point, each long one costs some; with few points the thread sleeps at
+ * once. So a busy target goes on spinning in spite of a pause now and then, and an idle one stops after a few long
+ * waits.
  */
 #include "block/target/target.h"
 

@@ -2,9 +2,9 @@
 /*
  * io.c - an operation on a unit, from lun_start() to done(): a sequence of steps.
  *
- * Most operations have one step, a work request. Those that examine the unit's data (VERIFY, OR, COMPARE_WRITE) read it to the
- * scratch memory, piece by piece. All units share one scratch buffer and take turns: these operations are rare, and an operation
- * that waited for a buffer while it holds others could deadlock.
+ * Most operations have one step, a work request. Those that examine the unit's data (VERIFY, OR, COMPARE_WRITE) read it
+ * to the scratch memory, piece by piece. All units share one scratch buffer and take turns: these operations are rare,
+ * and an operation that waited for a buffer while it holds others could deadlock.
  */
 #include "block/unit/lun.h"
 

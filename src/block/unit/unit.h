@@ -56,10 +56,10 @@ struct lun_io {
 	struct list link;   /* in one of its unit's queues */
 	struct list active; /* in its unit's list of active operations */
 	struct lun *lun;
-	uint64_t at;   /* bytes that completed steps have moved */
-	uint32_t step; /* bytes of the current step */
-	uint8_t phase; /* enum lun_phase */
-	uint8_t tries; /* queue pairs that failed under it */
+	uint64_t at;	     /* bytes that completed steps have moved */
+	uint32_t step;	     /* bytes of the current step */
+	uint8_t phase;	     /* enum lun_phase */
+	uint8_t tries;	     /* queue pairs that failed under it */
 	struct lun_map *map; /* the mapping that borrowed memory is in */
 	int result;	     /* of a job of the helper */
 };
