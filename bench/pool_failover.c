@@ -44,13 +44,13 @@
 static const struct step {
 	const char *name, *line;
 } steps[] = {
-	{"lost", " is lost"},		    /* the client has noticed the death */
-	{"fenced", "takes nothing more"},   /* the standby has fenced the old primary */
-	{"primary", ": primary of epoch "}, /* the roll is changed, and clients are admitted */
-	{"let_in", " lets us in"},	    /* the client is authenticated there */
-	{"attached", "the primary is at "}, /* and is attached again */
-	{"answered", NULL},		    /* its change is acknowledged: the failover is over */
-	{"first", NULL},		    /* the same for the first of several clients */
+	{"lost", " is lost"},		      /* the client has noticed the death */
+	{"fenced", "fenced the primary of "}, /* the standby has fenced the old primary */
+	{"primary", ": primary of epoch "},   /* the roll is changed, and clients are admitted */
+	{"let_in", "pool: admitted by "},     /* the client is authenticated there */
+	{"attached", "the primary is at "},   /* and is attached again */
+	{"answered", NULL},		      /* its change is acknowledged: the failover is over */
+	{"first", NULL},		      /* the same for the first of several clients */
 };
 
 #define STEPS	 (sizeof(steps) / sizeof(*steps))
