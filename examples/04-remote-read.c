@@ -31,7 +31,7 @@ static int serve(struct pair *p)
 	place = (struct place){(uintptr_t)text, mr->rkey, sizeof(text)};
 	pair_tell(p, &place, sizeof(place));
 	pair_hear(p, &done, sizeof(done));
-	printf("somebody read my memory\n");
+	printf("the client has read my memory\n");
 	ibv_dereg_mr(mr);
 	return 0;
 }

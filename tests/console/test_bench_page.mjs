@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_bench_page.mjs STAG - the page that `stag bench page` writes, opened from a file: tables, plots, light and dark, and a result from an enemy.
+ * test_bench_page.mjs STAG - the page that `stag bench page` writes, opened from a file: tables, plots, light and dark, and a hostile result.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
