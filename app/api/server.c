@@ -133,7 +133,7 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
 
 /* ---- the head ------------------------------------------------------------------------------ */
 
-/* Detects a security-relevant header that occurs twice: proxies and servers may disagree on which one counts. */
+/* The headers that checks need. One that occurs twice is refused: a proxy and this server may disagree on which one counts. */
 struct heads {
 	struct credentials c;
 	const char *length, *encoding;
