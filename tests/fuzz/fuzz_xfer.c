@@ -144,7 +144,7 @@ static void judge_from(const struct model *m, struct ibv_sge *sge, uint64_t at)
 	unsigned int n = 0;
 
 	for (; n < MAX_DESCS && stag_xfer_form(m->limits, m->req, &cursor, &desc); n++) {
-		const char *broken = model_judge(m, at, &desc, &cursor);
+		const char *broken = model_check(m, at, &desc, &cursor);
 
 		if (broken)
 			fprintf(stderr, "byte %llu: not so: %s\n", (unsigned long long)at, broken);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * model.c - plans against the definition. Written to be read, not to be fast: every
- * question is answered by looking through all pieces.
+ * model.c - checks plans against the definition. Written to be read, not to be fast: every query
+ * searches all pieces.
  *
- * Why plans that pass have the fewest descriptors. Let p(0), p(1), ... be the first bytes of
- * the descriptors. The bytes from p(i) up to and with p(i + 1) are more than one descriptor may
+ * Why plans that pass have the fewest descriptors. Let p(0), p(1), ... be the first bytes of the
+ * descriptors. The bytes from p(i) up to and including p(i + 1) are more than one descriptor may
  * hold: that is one of the claims. Any descriptor that holds both p(i) and p(j), i < j, holds all
- * bytes from p(i) to p(i + 1), since a descriptor is one range of the chain. It is not
- * allowed then, since more bytes do not make it so: they take away no byte, no segment and
- * no gap. So every division has a descriptor of its own for each of p(0), p(1), ...
+ * bytes from p(i) to p(i + 1), since a descriptor is one range of the chain. Such a descriptor is
+ * not allowed, since adding bytes to a forbidden range does not make it allowed: it removes no
+ * byte, no segment and no gap. So every division has a descriptor of its own for each of p(0),
+ * p(1), ...
  */
 #include "model.h"
 
-/* Ranges that have bytes. One that ends at 2^64 has nothing behind it. */
+/*
+ * Returns whether `next` is adjacent to a range that has bytes. Nothing is adjacent to a range that
+ * ends at 2^64.
+ */
 static bool follows(uint64_t addr, uint64_t length, uint64_t next)
 {
 	return length - 1 < UINT64_MAX - addr && next == addr + length;
@@ -125,8 +129,9 @@ static uint32_t elems_with_bytes(const struct model *m, uint64_t from, uint64_t 
 	return n;
 }
 
-/* The descriptor ends before this byte: is the reason that it gives true? */
-static bool ends_rightly(const struct model *m, const struct stag_xfer_desc *desc, uint64_t next)
+/* Checks the reason that a descriptor gives for its end before byte `next`. */
+static bool end_reason_is_true(const struct model *m, const struct stag_xfer_desc *desc,
+			       uint64_t next)
 {
 	const struct piece *p;
 
@@ -156,8 +161,11 @@ static bool ends_rightly(const struct model *m, const struct stag_xfer_desc *des
 			return #claim;                                                             \
 	} while (0)
 
-/* The segment is these bytes of the chain, in order. */
-static const char *judge_segment(const struct model *m, uint64_t at, const struct ibv_sge *sge)
+/*
+ * Checks that the segment is these bytes of the chain, in order. Returns NULL or the claim that
+ * fails.
+ */
+static const char *check_segment(const struct model *m, uint64_t at, const struct ibv_sge *sge)
 {
 	uint64_t addr = sge->addr, left = sge->length;
 
@@ -177,14 +185,14 @@ static const char *judge_segment(const struct model *m, uint64_t at, const struc
 	return NULL;
 }
 
-static const char *judge_segments(const struct model *m, uint64_t at,
+static const char *check_segments(const struct model *m, uint64_t at,
 				  const struct stag_xfer_desc *desc)
 {
 	const char *broken = NULL;
 	uint64_t end = at + desc->length;
 
 	for (uint32_t i = 0; i < desc->num_sge && !broken; i++) {
-		broken = judge_segment(m, at, &desc->sge[i]);
+		broken = check_segment(m, at, &desc->sge[i]);
 		at += desc->sge[i].length;
 	}
 	if (!broken)
@@ -198,7 +206,7 @@ static bool same_cursor(const struct stag_xfer_cursor *a, const struct stag_xfer
 	       a->buf_offset == b->buf_offset;
 }
 
-const char *model_judge(const struct model *m, uint64_t at, const struct stag_xfer_desc *desc,
+const char *model_check(const struct model *m, uint64_t at, const struct stag_xfer_desc *desc,
 			const struct stag_xfer_cursor *after)
 {
 	uint64_t next = at + desc->length;
@@ -211,11 +219,11 @@ const char *model_judge(const struct model *m, uint64_t at, const struct stag_xf
 	CLAIM(next == m->total || !may_be_one(m, at, next + 1));
 	CLAIM(desc->num_sge == breaks_within(m, at, next).local + 1);
 	CLAIM(desc->num_elems == elems_with_bytes(m, at, next));
-	CLAIM(ends_rightly(m, desc, next));
+	CLAIM(end_reason_is_true(m, desc, next));
 	p = model_piece(m, at);
 	CLAIM(desc->remote_addr == p->remote + (at - p->at));
 	CLAIM(desc->rkey == p->rkey);
 	there = model_cursor(m, next);
 	CLAIM(same_cursor(after, &there));
-	return judge_segments(m, at, desc);
+	return check_segments(m, at, desc);
 }

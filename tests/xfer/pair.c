@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pair.c - see pair.h. Knows the public interface alone, as a program does.
+ * pair.c - two connected ends: see pair.h. Uses only the public interface, as a program does.
  */
 #include "pair.h"
 
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CANARY 4096
-#define SONG   0xc5 /* what a canary is filled with */
+#define CANARY	    4096
+#define CANARY_BYTE 0xc5 /* the byte that canaries are filled with */
 
 /* ---- memory ---- */
 
@@ -24,9 +24,9 @@ static struct region *add_region(struct pair *p, struct ibv_pd *pd, size_t len, 
 
 	assert_non_null(r);
 	assert_non_null(room);
-	memset(room, SONG, CANARY);
+	memset(room, CANARY_BYTE, CANARY);
 	memset(room + CANARY, 0, len);
-	memset(room + CANARY + len, SONG, CANARY);
+	memset(room + CANARY + len, CANARY_BYTE, CANARY);
 	r->at = room + CANARY;
 	r->len = len;
 	r->mr = ibv_reg_mr(pd, r->at, len, access);
@@ -40,7 +40,7 @@ struct region *near_region(struct pair *p, size_t len)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE;
 
-	/* There a read's response is a write of the peer to this memory. */
+	/* On iWARP a read's response is a write of the peer to this memory. */
 	if (p->context->device->transport_type == IBV_TRANSPORT_IWARP)
 		access |= IBV_ACCESS_REMOTE_WRITE;
 	return add_region(p, p->near_pd, len, access);
@@ -53,18 +53,19 @@ struct region *far_region(struct pair *p, size_t len, int access)
 	return add_region(p, p->far_pd, len, access);
 }
 
-static void expect_song(const struct region *r, const uint8_t *at)
+static void expect_canary_intact(const struct region *r, const uint8_t *at)
 {
 	for (size_t i = 0; i < CANARY; i++)
-		if (at[i] != SONG)
-			fail_msg("a canary of the region of %zu bytes is dead, %td bytes from it",
+		if (at[i] != CANARY_BYTE)
+			fail_msg("a canary of the region of %zu bytes was overwritten, %td bytes "
+				 "from it",
 				 r->len, at + i - r->at);
 }
 
 static void check_canary(const struct region *r)
 {
-	expect_song(r, r->at - CANARY);
-	expect_song(r, r->at + r->len);
+	expect_canary_intact(r, r->at - CANARY);
+	expect_canary_intact(r, r->at + r->len);
 }
 
 void check_canaries(const struct pair *p)
@@ -93,7 +94,7 @@ static bool has_seen(const struct end *e, enum rdma_cm_event_type type)
 	return e->seen & 1u << type;
 }
 
-static void take_event(struct pair *p, struct rdma_event_channel *channel)
+static void handle_event(struct pair *p, struct rdma_event_channel *channel)
 {
 	struct rdma_cm_event *ev;
 
@@ -110,8 +111,8 @@ static void await_event(struct pair *p, struct rdma_event_channel *channel, cons
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
 
 	if (poll(&ready, 1, PATIENCE_MS) != 1)
-		fail_msg("%s did not come", what);
-	take_event(p, channel);
+		fail_msg("no event: %s", what);
+	handle_event(p, channel);
 }
 
 static void await_near(struct pair *p, struct end *e, enum rdma_cm_event_type type)
@@ -135,7 +136,7 @@ static struct sockaddr_in address(uint16_t port)
 	return at;
 }
 
-/* A test that cannot run says so: 77. */
+/* Exits with 77 (skipped) if there is no RDMA device. */
 static struct rdma_event_channel *new_events(void)
 {
 	struct rdma_event_channel *events = rdma_create_event_channel();
@@ -160,27 +161,29 @@ static void start_listening(struct pair *p)
 	assert_int_equal(rdma_listen(p->listener.id, 8), 0);
 }
 
-static uint32_t or_else(uint32_t wanted, uint32_t otherwise)
+static uint32_t value_or_default(uint32_t wanted, uint32_t otherwise)
 {
 	return wanted ? wanted : otherwise;
 }
 
 static uint32_t send_wr(const struct pair *p)
 {
-	return or_else(p->wish.send_wr, 64);
+	return value_or_default(p->wish.send_wr, 64);
 }
 
 static struct ibv_cq *new_send_cq(struct pair *p, uint32_t rails)
 {
-	uint32_t cqe = or_else(p->wish.cqe, rails * send_wr(p));
+	uint32_t cqe = value_or_default(p->wish.cqe, rails * send_wr(p));
 	struct ibv_cq *cq = ibv_create_cq(p->context, (int)cqe, p, p->channel, 0);
 
 	assert_non_null(cq);
 	return cq;
 }
 
-/* What all rails of the near end share: made when the first of them knows its device. */
-static void give_near_parts(struct pair *p, struct ibv_context *context)
+/*
+ * Creates the objects that all rails of the near end share, once the first rail knows its device.
+ */
+static void create_near_objects(struct pair *p, struct ibv_context *context)
 {
 	uint32_t rails = p->wish.rails;
 
@@ -196,7 +199,7 @@ static void give_near_parts(struct pair *p, struct ibv_context *context)
 						     : new_send_cq(p, p->wish.one_cq ? rails : 1);
 }
 
-static void give_far_parts(struct pair *p, struct ibv_context *context)
+static void create_far_objects(struct pair *p, struct ibv_context *context)
 {
 	if (p->far_pd)
 		return;
@@ -206,7 +209,7 @@ static void give_far_parts(struct pair *p, struct ibv_context *context)
 	assert_non_null(p->far_cq);
 }
 
-static void give_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+static void create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	attr->qp_type = IBV_QPT_RC;
 	attr->cap.max_recv_wr = attr->cap.max_recv_sge = 1;
@@ -215,7 +218,7 @@ static void give_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init
 
 static struct rdma_conn_param params(const struct pair *p)
 {
-	uint8_t reads = (uint8_t)or_else(p->wish.reads, 16);
+	uint8_t reads = (uint8_t)value_or_default(p->wish.reads, 16);
 
 	return (struct rdma_conn_param){.initiator_depth = reads, .responder_resources = reads};
 }
@@ -231,25 +234,25 @@ static void resolve(struct pair *p, struct rail *r)
 	await_near(p, e, RDMA_CM_EVENT_ADDR_RESOLVED);
 	assert_int_equal(rdma_resolve_route(e->id, PATIENCE_MS), 0);
 	await_near(p, e, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	give_near_parts(p, e->id->verbs);
+	create_near_objects(p, e->id->verbs);
 }
 
-static void ask(struct pair *p, struct rail *r)
+static void request_connection(struct pair *p, struct rail *r)
 {
 	struct rdma_conn_param param = params(p);
-	struct ibv_qp_init_attr attr = {
-		.send_cq = r->cq,
-		.recv_cq = r->cq,
-		.cap = {.max_send_wr = send_wr(p), .max_send_sge = or_else(p->wish.sge, 4)},
-		.sq_sig_all = p->wish.sig_all};
+	struct ibv_qp_init_attr attr = {.send_cq = r->cq,
+					.recv_cq = r->cq,
+					.cap = {.max_send_wr = send_wr(p),
+						.max_send_sge = value_or_default(p->wish.sge, 4)},
+					.sq_sig_all = p->wish.sig_all};
 
 	resolve(p, r);
 	attr.send_cq = attr.recv_cq = r->cq;
-	give_qp(r->near.id, p->near_pd, &attr);
+	create_qp(r->near.id, p->near_pd, &attr);
 	assert_int_equal(rdma_connect(r->near.id, &param), 0);
 }
 
-static void answer(struct pair *p, struct rail *r)
+static void accept_connection(struct pair *p, struct rail *r)
 {
 	struct rdma_conn_param param = params(p);
 	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 1, .max_send_sge = 1}};
@@ -259,18 +262,18 @@ static void answer(struct pair *p, struct rail *r)
 	r->far = (struct end){.id = p->request};
 	r->far.id->context = &r->far;
 	p->request = NULL;
-	give_far_parts(p, r->far.id->verbs);
+	create_far_objects(p, r->far.id->verbs);
 	attr.send_cq = attr.recv_cq = p->far_cq;
-	give_qp(r->far.id, p->far_pd, &attr);
+	create_qp(r->far.id, p->far_pd, &attr);
 	assert_int_equal(rdma_accept(r->far.id, &param), 0);
 }
 
 static void connect_rail(struct pair *p, struct rail *r)
 {
-	ask(p, r);
-	answer(p, r);
+	request_connection(p, r);
+	accept_connection(p, r);
 	await_near(p, &r->near, RDMA_CM_EVENT_ESTABLISHED);
-	/* siw loses what comes to an end that is not quite established. */
+	/* siw loses messages that arrive before the connection is established. */
 	while (!has_seen(&r->far, RDMA_CM_EVENT_ESTABLISHED))
 		await_event(p, p->far_events, "far: ESTABLISHED");
 }
@@ -287,14 +290,14 @@ static enum ibv_qp_state state_of(struct ibv_qp *qp)
 void pair_open(struct pair *p, const struct pair_wish *wish)
 {
 	*p = (struct pair){.wish = wish ? *wish : (struct pair_wish){0}};
-	p->wish.rails = or_else(p->wish.rails, 1);
+	p->wish.rails = value_or_default(p->wish.rails, 1);
 	assert_true(p->wish.rails <= PAIR_MAX_RAILS);
 	p->near_events = new_events();
 	p->far_events = new_events();
 	start_listening(p);
 	for (unsigned int i = 0; i < p->wish.rails; i++)
 		connect_rail(p, &p->rails[i]);
-	/* It is connected: on such a device that says nothing. */
+	/* It is connected: a device that says RESET now does not report the state at all. */
 	p->mute = state_of(pair_qp(p, 0)) == IBV_QPS_RESET;
 }
 
@@ -305,7 +308,7 @@ struct ibv_qp *pair_qp(const struct pair *p, unsigned int rail)
 
 /* ---- ending ---- */
 
-/* Destroying an id also discards the events of it that nobody has taken. */
+/* Destroys the id, and with it the events that were not acknowledged. */
 static void drop_id(struct rdma_cm_id *id)
 {
 	if (!id)
@@ -325,21 +328,21 @@ static void set_error(struct rdma_cm_id *id)
 	((struct end *)id->context)->ended = true;
 }
 
-/* Is fd the TCP socket between these ports? */
+/* Returns whether fd is the TCP socket between these ports. */
 static bool is_between(int fd, uint16_t from, uint16_t to)
 {
 	struct sockaddr_storage here, there;
 	socklen_t here_len = sizeof(here), there_len = sizeof(there);
 	const struct sockaddr_in *h = (void *)&here, *t = (void *)&there;
 
-	/* The port is at the same place in both families. */
+	/* The port is at the same offset in both address families. */
 	return getsockname(fd, (struct sockaddr *)&here, &here_len) == 0 &&
 	       getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 &&
 	       (here.ss_family == AF_INET || here.ss_family == AF_INET6) && h->sin_port == from &&
 	       t->sin_port == to;
 }
 
-/* The socket below an id, where the adapter lives in this process: or -1. */
+/* Returns the socket of an id if the adapter is in this process, or -1. */
 static int socket_of(struct rdma_cm_id *id)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -358,12 +361,12 @@ static void reset_connection(struct rdma_cm_id *id)
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	int fd = id ? socket_of(id) : -1;
 
-	/* To connect to nowhere resets the connection there is (connect(2)). */
+	/* Connecting to AF_UNSPEC resets the existing connection (connect(2)). */
 	if (fd < 0 || connect(fd, &none, sizeof(none)))
 		set_error(id);
 }
 
-/* On a connection that has ended already there is nothing to disconnect. */
+/* Disconnects, unless the connection has ended already. */
 static void disconnect(struct rdma_cm_id *id)
 {
 	if (id)
@@ -397,25 +400,25 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how)
 	fail_msg("no such end: %d", how);
 }
 
-static void take_events(struct pair *p, struct rdma_event_channel *channel)
+static void handle_events(struct pair *p, struct rdma_event_channel *channel)
 {
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
 
 	while (poll(&ready, 1, 0) == 1)
-		take_event(p, channel);
+		handle_event(p, channel);
 }
 
 bool pair_is_up(struct pair *p, unsigned int rail)
 {
 	struct end *near = &p->rails[rail].near;
 
-	take_events(p, p->near_events);
+	handle_events(p, p->near_events);
 	if (near->ended || has_seen(near, RDMA_CM_EVENT_DISCONNECTED))
 		return false;
 	return p->mute || state_of(near->id->qp) == IBV_QPS_RTS;
 }
 
-bool pair_ended_mutely(struct pair *p, unsigned int rail)
+bool pair_ended_unreported(struct pair *p, unsigned int rail)
 {
 	return p->mute && !pair_is_up(p, rail);
 }
@@ -433,7 +436,7 @@ struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail)
 	set_error(old);
 	drop_id(r->far.id);
 	r->far.id = NULL;
-	/* Its late events belong to nobody. */
+	/* Its late events are ignored. */
 	old->context = &p->listener;
 	connect_rail(p, r);
 	return old;

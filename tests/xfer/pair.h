@@ -2,10 +2,10 @@
 /*
  * pair.h - both ends of a few connections, in one process and one thread.
  *
- * Near is where the transfer manager lives; far only lends memory. Plain verbs and
- * rdma_cm: the same program runs on stag0 (under `stag run`) and on any other device
- * that reaches the address in STAG_TEST_ADDRESS, 127.0.0.1 unless set. Where there is no
- * device it ends with 77. Everything waits for the thing itself, and not for ever (await.h).
+ * The transfer manager runs at the near end; the far end only offers its memory. Plain verbs and
+ * rdma_cm: the same program runs on stag0 (under `stag run`) and on any other device that reaches
+ * the address in STAG_TEST_ADDRESS, by default 127.0.0.1. Without a device it exits with 77
+ * (skipped). Every wait is for a condition and has a time limit (await.h).
  */
 #ifndef STAG_TEST_XFER_PAIR_H
 #define STAG_TEST_XFER_PAIR_H
@@ -34,13 +34,13 @@ struct region {
 
 /* ---- connections ------------------------------------------------------- */
 
-struct pair_wish {	    /* zero: what a test that does not care gets */
-	unsigned int rails; /* 1 */
-	uint32_t send_wr;   /* of each rail's send queue; 64 */
-	uint32_t sge;	    /* of its work requests; 4 */
-	uint32_t cqe;	    /* of each send CQ; room for all of its rails' send queues */
-	uint8_t reads;	    /* under way at a time (ORD and IRD); 16 */
-	bool one_cq;	    /* for all rails; else each has its own */
+struct pair_wish {	    /* a zero field selects the default */
+	unsigned int rails; /* default 1 */
+	uint32_t send_wr;   /* of each rail's send queue; default 64 */
+	uint32_t sge;	    /* of its work requests; default 4 */
+	uint32_t cqe;	    /* of each send CQ; default: enough for the send queues of its rails */
+	uint8_t reads;	    /* in flight at a time (ORD and IRD); default 16 */
+	bool one_cq;	    /* one CQ for all rails; else each has its own */
 	bool channel;	    /* completion events */
 	bool sig_all;
 };
@@ -48,8 +48,8 @@ struct pair_wish {	    /* zero: what a test that does not care gets */
 /* One end of a rail. */
 struct end {
 	struct rdma_cm_id *id;
-	unsigned int seen; /* the events that came: a bit for each enum rdma_cm_event_type */
-	bool ended;	   /* by us */
+	unsigned int seen; /* events received: a bit for each enum rdma_cm_event_type */
+	bool ended;	   /* by this end */
 };
 
 struct rail {
@@ -61,66 +61,70 @@ struct pair {
 	struct pair_wish wish;
 	struct rdma_event_channel *near_events, *far_events;
 	struct end listener;
-	struct rdma_cm_id *request;  /* a connection that far was asked for */
-	struct ibv_context *context; /* near's; far's is most probably the same one */
+	struct rdma_cm_id *request;  /* a connection request that the far end received */
+	struct ibv_context *context; /* of the near end; the far end most probably has the same */
 	struct ibv_pd *near_pd, *far_pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *far_cq;
 	struct rail rails[PAIR_MAX_RAILS];
 	struct region *regions;
-	bool mute; /* its device is, see pair_is_up() */
+	bool mute; /* its device does not report states, see pair_is_up() */
 };
 
 void pair_open(struct pair *p, const struct pair_wish *wish);
 void pair_close(struct pair *p); /* checks the canaries */
 
-struct ibv_qp *pair_qp(const struct pair *p, unsigned int rail); /* the near one */
+struct ibv_qp *pair_qp(const struct pair *p, unsigned int rail); /* of the near end */
 
-/* The ways in which a connection ends. */
+/* Ways to end a connection. */
 enum pair_end {
 	END_NEAR_DISCONNECTS,
 	END_FAR_DISCONNECTS,
-	END_NEAR_ERROR, /* its queue pair is put in the error state */
+	END_NEAR_ERROR, /* the near queue pair is moved to the error state */
 	END_FAR_ERROR,
-	END_FAR_GONE, /* far's queue pair is destroyed */
-	END_NEAR_RST, /* the TCP connection is reset, where this process can reach it; */
-	END_FAR_RST,  /* where it can't, as END_..._ERROR */
+	END_FAR_GONE, /* the far queue pair is destroyed */
+	END_NEAR_RST, /* the TCP connection is reset, if this process has its socket; */
+	END_FAR_RST,  /* if not, as END_..._ERROR */
 	END_WAYS,
 };
 
 void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
 
 /*
- * Is the near queue pair connected, as far as anything tells? siw (of Linux 6.1) does not flush a
- * read when the peer closes, and does not tell the queue pair's state: there it is the event.
+ * Returns whether the near queue pair seems connected. siw (of Linux 6.1) does not flush a read
+ * when the peer closes, and does not report the queue pair's state: there the event decides.
  */
 bool pair_is_up(struct pair *p, unsigned int rail);
-/* It has ended, and swallows what is posted: Linux 6.1's siw neither fails nor completes it. There
- * a program that hears of the end tells the manager. */
-bool pair_ended_mutely(struct pair *p, unsigned int rail);
+/*
+ * Returns whether the connection has ended on a device that neither fails nor completes later
+ * posts: Linux 6.1's siw. There a program that sees the disconnect has to notify the manager.
+ */
+bool pair_ended_unreported(struct pair *p, unsigned int rail);
 
-bool pair_is_siw(const struct pair *p); /* to be excused from what siw itself does wrong */
+bool pair_is_siw(const struct pair *p); /* for tests that skip what siw does wrong */
 
 /*
- * A new connection in the place of a rail's old one, which is ended if it has not been, and
- * destroyed: when this returns, nothing more of it can arrive. The CQ stays.
+ * Replaces a rail's connection. The old one is ended if it has not been, and destroyed: when this
+ * returns, nothing more of it can arrive. The CQ stays.
  */
 struct ibv_qp *pair_reconnect(struct pair *p, unsigned int rail);
 
-/* The same in two steps: the old near queue pair lives on, in the error state. */
+/* Do the same in two steps: the old near queue pair remains, in the error state. */
 struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail);
 void pair_discard(struct rdma_cm_id *old);
 
-/* Lets far move on: for a thread that waits in a loop. */
+/* Handles events of the far end: for a thread that waits in a loop. */
 void pair_serve(struct pair *p);
 
 /* ---- memory of a pair -------------------------------------------------- */
 
-/* Zeroed, between canaries, registered with these rights. near_region() adds what a read's sink
- * wants on this device. */
+/*
+ * Return a zeroed region between canaries, registered with these rights. near_region() adds the
+ * rights that the sink of a read needs on this device.
+ */
 struct region *near_region(struct pair *p, size_t len);
 struct region *far_region(struct pair *p, size_t len, int access);
-void drop_region(struct pair *p, struct region *r); /* before the pair's end */
+void drop_region(struct pair *p, struct region *r); /* before the pair is closed */
 void check_canaries(const struct pair *p);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * spy.c - see spy.h.
+ * spy.c - intercepts posts and completions: see spy.h.
  */
 #include "spy.h"
 
@@ -9,7 +9,7 @@
 
 #include "stag/xfer.h"
 
-static struct spy *spy; /* the operations have no room for one */
+static struct spy *spy; /* a global, because the operations have no context argument */
 
 bool spy_is_tagged(const struct spy_wr *wr)
 {
@@ -73,7 +73,7 @@ static int length_of(const struct ibv_send_wr *wr)
 	return n;
 }
 
-/* Gives the device only the first of a list. */
+/* Posts only the first `give` of a list to the device. */
 static int post_some(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int give)
 {
 	struct ibv_send_wr *last = wr, *rest = wr, *stop = NULL;
@@ -145,16 +145,16 @@ static bool is_iwarp(void)
 	return spy->device->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
-/* Does the completion of last say that wr, posted no later, is done? */
-static bool proves(const struct spy_wr *last, const struct spy_wr *wr)
+/* Returns whether the completion of `last` proves that wr, posted no later, is done. */
+static bool completion_proves(const struct spy_wr *last, const struct spy_wr *wr)
 {
 	if (last->opcode == IBV_WR_RDMA_READ || !is_iwarp())
 		return true;
-	/* There a write may be complete before a read that was posted earlier. */
+	/* On iWARP a write may complete before a read that was posted earlier. */
 	return spy->write_completion_proves && wr->opcode == IBV_WR_RDMA_WRITE;
 }
 
-/* They are done in order: one that has to wait holds those behind it. */
+/* Retires proven work requests in order: an unproven one holds back those behind it. */
 static void retire(struct spy_rail *r)
 {
 	while (r->count && r->wrs[r->head].done) {
@@ -169,7 +169,7 @@ static void retire(struct spy_rail *r)
 static void prove_until(struct spy_rail *r, const struct spy_wr *last)
 {
 	for (struct spy_wr *wr = &r->wrs[r->head]; wr <= last; wr++)
-		wr->done |= proves(last, wr);
+		wr->done |= completion_proves(last, wr);
 	retire(r);
 }
 
@@ -197,7 +197,7 @@ static int spy_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 	return n;
 }
 
-/* ---- coming and going ---- */
+/* ---- starting and stopping ---- */
 
 static void set_qp(struct spy_rail *r, struct ibv_qp *qp)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * spy.h - sees what the manager posts and which completions it takes.
+ * spy.h - intercepts the manager's posts and the completions that it polls.
  *
- * It stands in the device context's own table of operations, between the manager and
- * the device. From completions it finds out by itself what is proven: on iWARP a completed read
- * proves itself and all before it on its queue pair; elsewhere every completion does.
- * One spy at a time.
+ * The spy replaces entries in the device context's table of operations, between the manager and the
+ * device. From completions it derives by itself which work requests are proven done: on iWARP a
+ * completed read proves itself and all before it on its queue pair; elsewhere every completion
+ * does. Only one spy may be active.
  */
 #ifndef STAG_TEST_XFER_SPY_H
 #define STAG_TEST_XFER_SPY_H
@@ -28,16 +28,16 @@ struct spy_wr {
 };
 
 struct spy {
-	/* The test's: each may be NULL. */
+	/* Set by the test: each may be NULL. */
 	void *context;
 	void (*posted)(struct spy *s, const struct spy_wr *wr); /* accepted by the device */
 	void (*proven)(struct spy *s, const struct spy_wr *wr);
 	void (*failed)(struct spy *s, const struct spy_wr *wr, enum ibv_wc_status status);
-	/* How many of a list the device shall be given; the rest is refused with this errno. */
+	/* Returns how many of a list to pass to the device; the rest is refused with this errno. */
 	int (*refuse)(struct spy *s, int count, int *err);
 	bool write_completion_proves; /* on iWARP, too */
 
-	/* Its own. */
+	/* Private. */
 	struct ibv_context *device;
 	struct ibv_context_ops real;
 	struct spy_rail {
@@ -51,11 +51,13 @@ struct spy {
 void spy_start(struct spy *s, struct pair *p);
 void spy_stop(struct spy *s);
 
-/* A rail has a new queue pair (or none). What comes from the old one still counts, until */
+/*
+ * Set a rail's new queue pair (or none). Completions of the old one still count until spy_forget().
+ */
 void spy_rebind(struct spy *s, unsigned int rail, struct ibv_qp *qp);
 void spy_forget(struct spy *s, unsigned int rail);
 
-bool spy_is_tagged(const struct spy_wr *wr);  /* it is the manager's */
-bool spy_is_confirm(const struct spy_wr *wr); /* a read without length */
+bool spy_is_tagged(const struct spy_wr *wr);  /* posted by the manager */
+bool spy_is_confirm(const struct spy_wr *wr); /* a zero-length read */
 
 #endif

@@ -11,7 +11,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failed=0
 
-# same WHAT FILE FILE: complain about each line that only one of them has.
+# same WHAT FILE FILE: prints each line that only one of them has, and records the failure.
 same() {
 	local lines
 	lines=$(diff "$2" "$3" | grep '^[<>]' || true)
@@ -26,7 +26,7 @@ awk '/^[A-Z].*{/ { node = $1 } /^\t\t[a-z_]/ { sub(";", "", $1); print $1 "@@" n
 	sort >"$tmp/map"
 same 'exported (<), in the map (>)' "$tmp/ours" "$tmp/map"
 
-# A declaration of a function begins at the margin, and its name is before the first bracket.
+# Finds function declarations: they begin in column 1, with the name before the first bracket.
 sed -n 's/^[a-z][^(]*[ *]\(stag_[a-z_]*\)(.*/\1/p' "$@" | sort >"$tmp/headers"
 sed 's/@@.*//' "$tmp/map" >"$tmp/names"
 same 'in the map (<), in the headers (>)' "$tmp/names" "$tmp/headers"

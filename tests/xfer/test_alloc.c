@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_alloc.c - once a manager is made, moving data allocates nothing.
+ * test_alloc.c - once a manager is created, moving data allocates no memory.
  *
- * The program's own malloc() counts, for every library in the process: the manager's and
- * the device's.
+ * The program's own malloc() counts the allocations of every library in the process: the manager's
+ * and the device's.
  */
 #include "dice.h"
 #include "work.h"
@@ -22,22 +22,22 @@ static atomic_bool counting;
 static atomic_uint by_manager, by_others;
 
 extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_calloc(size_t count_allocation, size_t size);
 extern void *__libc_realloc(void *at, size_t size);
 extern void *__libc_memalign(size_t alignment, size_t size);
 
-static bool is_the_managers(const void *caller)
+static bool called_by_manager(const void *caller)
 {
 	Dl_info info;
 
 	return dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "/libstag.so");
 }
 
-static void count(const void *caller)
+static void count_allocation(const void *caller)
 {
 	if (!atomic_load(&counting))
 		return;
-	if (is_the_managers(caller))
+	if (called_by_manager(caller))
 		atomic_fetch_add(&by_manager, 1);
 	else
 		atomic_fetch_add(&by_others, 1);
@@ -45,41 +45,41 @@ static void count(const void *caller)
 
 #define CALLER __builtin_return_address(0)
 
-/* These are the process's. */
+/* Replacements for the process's allocator. */
 __attribute__((visibility("default"))) void *malloc(size_t size)
 {
-	count(CALLER);
+	count_allocation(CALLER);
 	return __libc_malloc(size);
 }
 
 __attribute__((visibility("default"))) void *calloc(size_t n, size_t size)
 {
-	count(CALLER);
+	count_allocation(CALLER);
 	return __libc_calloc(n, size);
 }
 
 __attribute__((visibility("default"))) void *realloc(void *at, size_t size)
 {
-	count(CALLER);
+	count_allocation(CALLER);
 	return __libc_realloc(at, size);
 }
 
 __attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, size_t size)
 {
-	count(CALLER);
+	count_allocation(CALLER);
 	return __libc_memalign(alignment, size);
 }
 
 __attribute__((visibility("default"))) int posix_memalign(void **at, size_t alignment, size_t size)
 {
-	count(CALLER);
+	count_allocation(CALLER);
 	*at = __libc_memalign(alignment, size);
 	return *at ? 0 : ENOMEM;
 }
 
 static struct work works[REQUESTS];
 
-/* Merged and divided, with descriptors that run out. */
+/* Moves requests that are merged and divided, with too few descriptors. */
 static void move_all(struct desk *d, enum stag_xfer_op op)
 {
 	stag_xfer_plug(d->x);
@@ -98,13 +98,13 @@ static void open_desk(struct desk *d)
 	static const struct pair_wish wish = {.rails = 2};
 
 	desk_open(d, &wish, &attr, LEN);
-	/* What others allocate when they are first used, they have allocated then. */
+	/* Warm up: what other libraries allocate at first use is allocated now. */
 	move_all(d, STAG_XFER_WRITE);
 	move_all(d, STAG_XFER_READ);
 	by_manager = by_others = 0;
 }
 
-static void the_count_counts(void **state)
+static void the_malloc_counter_counts(void **state)
 {
 	void *volatile at;
 
@@ -133,7 +133,7 @@ static void moving_data_allocates_nothing(void **state)
 	desk_close(&d);
 }
 
-/* A new connection is others' work; the manager has what it needs for it. */
+/* Reconnecting allocates memory outside the manager; the manager itself needs none for it. */
 static void losing_a_rail_allocates_nothing(void **state)
 {
 	struct desk d;
@@ -144,7 +144,7 @@ static void losing_a_rail_allocates_nothing(void **state)
 		desk_work(&d, &works[0], STAG_XFER_WRITE, 0, LEN);
 		submit(&d, &works[0]);
 		pair_end(&d.pair, i % 2, END_NEAR_ERROR);
-		settle(&d, 1);
+		await_returned(&d, 1);
 		expect_same(&d, 0, LEN);
 	}
 	counting = false;
@@ -155,7 +155,7 @@ static void losing_a_rail_allocates_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_count_counts),
+		cmocka_unit_test(the_malloc_counter_counts),
 		cmocka_unit_test(moving_data_allocates_nothing),
 		cmocka_unit_test(losing_a_rail_allocates_nothing),
 	};

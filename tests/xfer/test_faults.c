@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults.c - a bad request fails once and alone, with what is known to be done of it.
+ * test_faults.c - a bad request fails once and alone, and reports the bytes known to be done.
  */
 #include "dice.h"
 #include "work.h"
@@ -55,7 +55,7 @@ static void out_of_local_bounds(struct desk *d, struct work *w)
 	w->buf.addr = (uintptr_t)d->near->at + LEN - PIECE + 1;
 }
 
-/* Memory that the peer may not touch in this way. */
+/* Uses memory on which the peer lacks the right. */
 static void no_rights(struct desk *d, struct work *w)
 {
 	struct region *r = far_region(
@@ -74,7 +74,7 @@ static void line_up(struct desk *d, enum stag_xfer_op op, size_t from)
 		desk_work(d, &works[i], op, from + i * PIECE, PIECE);
 }
 
-/* All at once, so that they merge if they may. */
+/* Submits all at once, so that they merge if they may. */
 static void expect_one_bad(struct desk *d, size_t bad)
 {
 	struct stag_xfer_counters before = counters(d), after;
@@ -83,7 +83,7 @@ static void expect_one_bad(struct desk *d, size_t bad)
 	for (size_t i = 0; i < MANY; i++)
 		submit(d, &works[i]);
 	stag_xfer_unplug(d->x);
-	settle(d, MANY);
+	await_returned(d, MANY);
 	for (size_t i = 0; i < MANY; i++)
 		if (i == bad)
 			expect_bad(&works[i]);
@@ -94,16 +94,16 @@ static void expect_one_bad(struct desk *d, size_t bad)
 	assert_int_equal(after.requests - before.requests, MANY - 1);
 }
 
-/* Linux 6.1's siw answers a read of any memory that is registered, whatever its rights. */
+/* Linux 6.1's siw answers a read of any registered memory, whatever its rights. */
 static bool is_excused(const struct desk *d, spoil f, int op)
 {
 	if (f != no_rights || op != STAG_XFER_READ || !pair_is_siw(&d->pair))
 		return false;
-	print_message("skipped: siw does not look at IBV_ACCESS_REMOTE_READ\n");
+	print_message("skipped: siw does not check IBV_ACCESS_REMOTE_READ\n");
 	return true;
 }
 
-static void spoil_each(struct desk *d, spoil f)
+static void fail_each_in_turn(struct desk *d, spoil f)
 {
 	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++)
 		for (size_t bad = 0; bad < MANY && !is_excused(d, f, op); bad += 2) {
@@ -113,16 +113,17 @@ static void spoil_each(struct desk *d, spoil f)
 		}
 }
 
-static void spoil_with(const struct pair_wish *wish, const struct stag_xfer_attr *attr, spoil f)
+static void fail_with_setup(const struct pair_wish *wish, const struct stag_xfer_attr *attr,
+			    spoil f)
 {
 	struct desk d;
 
 	desk_open(&d, wish, attr, LEN);
-	spoil_each(&d, f);
+	fail_each_in_turn(&d, f);
 	desk_close(&d);
 }
 
-/* Over one rail and over two, merged and each by itself, whole and divided. */
+/* Tries one rail and two, merged and each by itself, whole and divided. */
 static void expect_to_fail_alone(spoil f)
 {
 	static const struct stag_xfer_attr alone = {.flags = STAG_XFER_NO_MERGE},
@@ -130,10 +131,10 @@ static void expect_to_fail_alone(spoil f)
 					   few = {.descriptors = 1};
 	static const struct pair_wish two = {.rails = 2};
 
-	spoil_with(NULL, NULL, f);
-	spoil_with(NULL, &alone, f);
-	spoil_with(NULL, &few, f);
-	spoil_with(&two, &divided, f);
+	fail_with_setup(NULL, NULL, f);
+	fail_with_setup(NULL, &alone, f);
+	fail_with_setup(NULL, &few, f);
+	fail_with_setup(&two, &divided, f);
 }
 
 static void a_wrong_rkey_fails_its_request_alone(void **state)
@@ -161,8 +162,8 @@ static void memory_without_the_right_fails_its_request_alone(void **state)
 	expect_to_fail_alone(no_rights);
 }
 
-/* Merged into one descriptor, they share the fault of the last, which passes the end. */
-static void a_merged_descriptor_is_taken_apart(void **state)
+/* Merged into one descriptor, all share the failure of the last, which exceeds the region. */
+static void a_failed_merged_descriptor_is_retried_request_by_request(void **state)
 {
 	struct desk d;
 
@@ -175,7 +176,7 @@ static void a_merged_descriptor_is_taken_apart(void **state)
 	desk_close(&d);
 }
 
-/* The first element is done before the second fails: that much is known. */
+/* The first element is done before the second fails: its bytes are known to be done. */
 static void bytes_before_the_fault_are_counted(void **state)
 {
 	struct stag_xfer_attr attr = {.descriptors = 1};
@@ -191,7 +192,7 @@ static void bytes_before_the_fault_are_counted(void **state)
 		w->req.elems = elems;
 		w->req.num_elems = 2;
 		submit(&d, w);
-		settle(&d, 1);
+		await_returned(&d, 1);
 		assert_int_equal(w->req.error, EIO);
 		assert_int_equal(w->req.bytes_done, PIECE);
 		assert_int_equal(w->req.transfers_done, 1);
@@ -208,7 +209,7 @@ int main(void)
 		cmocka_unit_test(a_range_beyond_the_remote_end_fails_its_request_alone),
 		cmocka_unit_test(a_buffer_beyond_the_local_end_fails_its_request_alone),
 		cmocka_unit_test(memory_without_the_right_fails_its_request_alone),
-		cmocka_unit_test(a_merged_descriptor_is_taken_apart),
+		cmocka_unit_test(a_failed_merged_descriptor_is_retried_request_by_request),
 		cmocka_unit_test(bytes_before_the_fault_are_counted),
 	};
 

@@ -2,8 +2,8 @@
 /*
  * test_huge.c - one request of 5 GiB, read and written, in one buffer and one element.
  *
- * The memory at each end is 64 MiB that appear again and again in a range of 5 GiB. What is
- * posted must walk through both ranges without a gap or a step back.
+ * The memory at each end is 64 MiB, mapped repeatedly into a range of 5 GiB. The posted work
+ * requests must cover both ranges in order, without a gap or overlap.
  */
 #include "dice.h"
 #include "spy.h"
@@ -17,7 +17,7 @@
 
 #define SHEET (64ull << 20)
 
-/* A range of len bytes that shows the same sheet all over. */
+/* Maps a range of len bytes that repeats the same 64 MiB. */
 static uint8_t *map_sheets(uint64_t len)
 {
 	int fd = memfd_create("sheet", MFD_CLOEXEC);
@@ -36,10 +36,10 @@ static uint8_t *map_sheets(uint64_t len)
 }
 
 struct walk {
-	uint64_t near, far; /* where the next descriptor begins */
+	uint64_t near, far; /* where the next descriptor must begin */
 };
 
-static void follow(struct spy *spy, const struct spy_wr *wr)
+static void check_next_descriptor(struct spy *spy, const struct spy_wr *wr)
 {
 	struct walk *w = spy->context;
 
@@ -61,16 +61,16 @@ static struct region lay_out(struct ibv_pd *pd, uint64_t len, int access)
 	return r;
 }
 
-static void take_away(struct region *r)
+static void unmap_regions(struct region *r)
 {
 	assert_int_equal(ibv_dereg_mr(r->mr), 0);
 	munmap(r->at, r->len);
 }
 
-static void move(struct desk *d, enum stag_xfer_op op, struct region *near, struct region *far)
+static void move_huge(struct desk *d, enum stag_xfer_op op, struct region *near, struct region *far)
 {
 	struct walk walk = {.near = (uintptr_t)near->at, .far = (uintptr_t)far->at};
-	struct spy spy = {.posted = follow, .context = &walk};
+	struct spy spy = {.posted = check_next_descriptor, .context = &walk};
 	struct work w;
 
 	dice_fill(near->at, SHEET);
@@ -78,7 +78,7 @@ static void move(struct desk *d, enum stag_xfer_op op, struct region *near, stru
 	work_init(&w, op, near, 0, far, 0, near->len);
 	spy_start(&spy, &d->pair);
 	submit(d, &w);
-	while (!w.returned) { /* patience begins anew with every byte */
+	while (!w.returned) { /* the time limit restarts whenever bytes are moved */
 		uint64_t done = w.req.bytes_done;
 
 		await(poll_one(d) || w.req.bytes_done != done);
@@ -104,10 +104,10 @@ static void five_gib_move_in_one_request(void **state)
 	desk_open(&d, &wish, NULL, 1);
 	near = lay_out(d.pair.near_pd, len, sink);
 	far = lay_out(d.pair.far_pd, len, sink | IBV_ACCESS_REMOTE_READ);
-	move(&d, STAG_XFER_WRITE, &near, &far);
-	move(&d, STAG_XFER_READ, &near, &far);
-	take_away(&near);
-	take_away(&far);
+	move_huge(&d, STAG_XFER_WRITE, &near, &far);
+	move_huge(&d, STAG_XFER_READ, &near, &far);
+	unmap_regions(&near);
+	unmap_regions(&far);
 	desk_close(&d);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * test_kill.c - connections are killed under load, at random moments and in every way, and
- * replaced: the data is right each time, and what is known to be done is never posted again.
+ * replaced: the data is right each time, and bytes known to be done are never posted again.
  *
- * Known is what the spy found proven by completions that were taken. Memory is counted in grains: all
- * borders of buffers and descriptors are multiples of one.
+ * Bytes are known to be done when the spy found them proven by polled completions. Memory is
+ * counted in grains: all boundaries of buffers and descriptors are multiples of one.
  */
 #include "dice.h"
 #include "pair.h"
@@ -23,7 +23,7 @@
 #define LEN   (SLOTS * SLOT)
 #define ELEMS 8
 
-/* A request, and the range of memory at each end that is its own. */
+/* A request, and the memory range at each end that only it uses. */
 struct slot {
 	struct stag_xfer_req req;
 	struct stag_xfer_elem elems[ELEMS];
@@ -38,7 +38,7 @@ static struct load {
 	struct region *near, *far;
 	struct slot slots[SLOTS];
 	bool proven[LEN / GRAIN];
-	uint64_t posts_until_kill; /* posted work requests; 0: none is due */
+	uint64_t posts_until_kill; /* posted work requests until the next kill; 0: none is due */
 	unsigned int kills, wanted;
 	unsigned long requests, again; /* grains posted again */
 	bool posted[LEN / GRAIN];
@@ -51,7 +51,7 @@ static size_t base_of(const struct slot *s)
 	return (size_t)(s - load.slots) * SLOT;
 }
 
-/* From one end of the slot to the other, at equal offsets, with gaps here and there. */
+/* Makes a chain from one end of the slot to the other, at equal offsets, with some gaps. */
 static void random_chain(struct slot *s)
 {
 	size_t off = base_of(s), end = off + SLOT;
@@ -72,7 +72,7 @@ static void random_chain(struct slot *s)
 	}
 }
 
-static void start(struct slot *s)
+static void start_request(struct slot *s)
 {
 	size_t base = base_of(s);
 
@@ -125,7 +125,8 @@ static void on_posted(struct spy *spy, const struct spy_wr *wr)
 	assert_int_equal(wr->length % GRAIN, 0);
 	for (size_t i = first_grain(wr); i < first_grain(wr) + wr->length / GRAIN; i++) {
 		if (load.proven[i])
-			fail_msg("kill %u: grain %zu is done, and posted again", load.kills, i);
+			fail_msg("kill %u: grain %zu is known to be done, and was posted again",
+				 load.kills, i);
 		load.again += load.posted[i];
 		load.posted[i] = true;
 	}
@@ -155,16 +156,19 @@ static bool has_ended(unsigned int rail)
 	return !stag_xfer_rail_up(load.x, rail) || !pair_is_up(&load.pair, rail);
 }
 
-/* Nothing of the old connection may arrive when its memory has a new use. */
-static void fence(unsigned int rail)
+/* Waits until nothing of the old connection can arrive, before its memory is reused. */
+static void wait_for_old_connection(unsigned int rail)
 {
 	pair_end(&load.pair, rail, END_NEAR_ERROR);
 	if (load.pair.rails[rail].far.id)
 		pair_end(&load.pair, rail, END_FAR_GONE);
 }
 
-/* The old queue pair may still be there; the manager may not know yet that it has ended. */
-static void replace(unsigned int rail)
+/*
+ * Replaces the connection. The old queue pair may still exist; the manager may not know yet that it
+ * has ended.
+ */
+static void replace_connection(unsigned int rail)
 {
 	struct rdma_cm_id *old = NULL;
 
@@ -178,7 +182,7 @@ static void replace(unsigned int rail)
 		spy_rebind(&load.spy, rail, NULL);
 	}
 	spy_rebind(&load.spy, rail, pair_qp(&load.pair, rail));
-	/* What it posts on other rails may kill this one again. */
+	/* The posts on other rails may kill this one again. */
 	if (stag_xfer_rebind(load.x, rail, pair_qp(&load.pair, rail)) &&
 	    pair_is_up(&load.pair, rail))
 		fail_msg("rebind: %s", stag_xfer_error(load.x));
@@ -187,15 +191,15 @@ static void replace(unsigned int rail)
 		pair_discard(old);
 }
 
-/* Some are replaced at once, some later. */
-static void tend_rails(void)
+/* Replaces ended rails, some immediately, some later. */
+static void replace_ended_rails(void)
 {
 	for (unsigned int i = 0; i < load.pair.wish.rails; i++) {
 		if (!has_ended(i))
 			continue;
-		fence(i);
+		wait_for_old_connection(i);
 		if (one_in(4))
-			replace(i);
+			replace_connection(i);
 	}
 }
 
@@ -206,12 +210,12 @@ static void poll_some(void)
 	struct stag_xfer_req *done[SLOTS];
 	int n = stag_xfer_poll(load.x, done, SLOTS);
 
-	tend_rails();
+	replace_ended_rails();
 	for (int i = 0; i < n; i++)
 		expect_arrived(done[i]->context);
 	for (int i = 0; i < n; i++)
 		if (load.kills < load.wanted)
-			start(done[i]->context);
+			start_request(done[i]->context);
 	pair_serve(&load.pair);
 }
 
@@ -244,7 +248,7 @@ static void kill_many(unsigned int wanted)
 	load.kills = 0;
 	load.wanted = wanted;
 	for (size_t i = 0; i < SLOTS; i++)
-		start(&load.slots[i]);
+		start_request(&load.slots[i]);
 	while (load.kills < wanted) {
 		unsigned int before = load.kills;
 
@@ -283,7 +287,7 @@ static void close_load(void)
 	pair_close(&load.pair);
 }
 
-static void kills_harm_nothing(void **state)
+static void killed_connections_lose_and_repeat_no_bytes(void **state)
 {
 	unsigned long wanted = scaled(2000), done = 0;
 
@@ -302,7 +306,7 @@ static void kills_harm_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(kills_harm_nothing),
+		cmocka_unit_test(killed_connections_lose_and_repeat_no_bytes),
 	};
 
 	dice_start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_manager.c - the first stories of the transfer manager, over real queue pairs.
+ * test_manager.c - the basic behaviour of the transfer manager, over real queue pairs.
  */
 #include "dice.h"
 #include "pair.h"
@@ -19,14 +19,15 @@ struct scene {
 	struct region *near, *far;
 };
 
-static bool wish_infiniband;	/* the device is to look like one, to the manager */
-static unsigned int only_rails; /* 0: all of the pair's are the manager's */
+static bool wish_infiniband;	/* the device shall pretend to be InfiniBand, for the manager */
+static unsigned int only_rails; /* 0: the manager gets all rails of the pair */
 
-static void do_without_disguise(struct pair *p)
+static void skip_without_disguise(struct pair *p)
 {
 	wish_infiniband = false;
 	pair_close(p);
-	print_message("siw does not tell a queue pair's state, so it passes for no other device\n");
+	print_message("siw does not report a queue pair's state, so it cannot pretend to be "
+		      "another device\n");
 	skip();
 }
 
@@ -35,7 +36,7 @@ static void open_scene(struct scene *s, const struct pair_wish *wish,
 {
 	pair_open(&s->pair, wish);
 	if (wish_infiniband && pair_is_siw(&s->pair))
-		do_without_disguise(&s->pair);
+		skip_without_disguise(&s->pair);
 	s->x = stag_xfer_create(attr);
 	assert_non_null(s->x);
 	s->near = near_region(&s->pair, bytes);
@@ -73,7 +74,7 @@ static struct stag_xfer_counters counters(const struct scene *s)
 	return c;
 }
 
-/* One buffer here, one range there. */
+/* One local buffer, one remote range. */
 struct simple {
 	struct stag_xfer_req req;
 	struct stag_xfer_elem elem;
@@ -90,10 +91,10 @@ static void prepare(const struct scene *s, struct simple *one, enum stag_xfer_op
 	};
 }
 
-static void tell_ends(struct scene *s)
+static void report_disconnects(struct scene *s)
 {
 	for (unsigned int i = 0; i < s->pair.wish.rails; i++)
-		if (pair_ended_mutely(&s->pair, i) && stag_xfer_rail_up(s->x, i))
+		if (pair_ended_unreported(&s->pair, i) && stag_xfer_rail_up(s->x, i))
 			assert_int_equal(stag_xfer_rebind(s->x, i, NULL), 0);
 }
 
@@ -101,11 +102,11 @@ static int poll_scene(struct scene *s, struct stag_xfer_req **done, int max)
 {
 	int n = stag_xfer_poll(s->x, done, max);
 
-	tell_ends(s);
+	report_disconnects(s);
 	return n;
 }
 
-static bool goes_down(struct scene *s)
+static bool poll_and_check_rail_down(struct scene *s)
 {
 	assert_int_equal(poll_scene(s, NULL, 0), 0);
 	return !stag_xfer_rail_up(s->x, 0);
@@ -163,7 +164,7 @@ static void move_with(uint32_t descriptors, uint64_t window, unsigned int rails)
 	close_scene(&s);
 }
 
-static void one_descriptor_and_many_give_the_same_bytes(void **state)
+static void one_descriptor_and_many_move_the_same_bytes(void **state)
 {
 	for (unsigned int rails = 1; rails < 4; rails++) {
 		move_with(1, 0, rails);
@@ -173,7 +174,7 @@ static void one_descriptor_and_many_give_the_same_bytes(void **state)
 	}
 }
 
-static void nothing_is_done_at_once(void **state)
+static void an_empty_request_completes_immediately(void **state)
 {
 	struct scene s;
 	struct simple w;
@@ -221,7 +222,7 @@ static void plugged_requests_merge_and_complete_in_order(void **state)
 
 static void a_request_survives_its_connection(void **state)
 {
-	/* The window: so that most of it cannot be under way when the connection ends. */
+	/* The window keeps most of the request from being in flight when the connection ends. */
 	struct stag_xfer_attr attr = {.max_transfer = 5000, .window = 65536};
 	struct scene s;
 	struct simple w;
@@ -232,7 +233,7 @@ static void a_request_survives_its_connection(void **state)
 		assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 		await(stag_xfer_poll(s.x, NULL, 0) == 0 && w.req.bytes_done > 100000);
 		pair_end(&s.pair, 0, how);
-		await(goes_down(&s));
+		await(poll_and_check_rail_down(&s));
 		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
 		expect_done(&s, &w);
 		assert_memory_equal(s.near->at, s.far->at, 1 << 20);
@@ -241,7 +242,7 @@ static void a_request_survives_its_connection(void **state)
 	}
 }
 
-static void a_canceled_request_comes_back_while_its_rail_is_down(void **state)
+static void a_canceled_request_is_returned_while_its_rail_is_down(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 5000, .window = 65536};
 	struct scene s;
@@ -251,7 +252,7 @@ static void a_canceled_request_comes_back_while_its_rail_is_down(void **state)
 	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 20);
 	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 	pair_end(&s.pair, 0, END_FAR_ERROR);
-	await(goes_down(&s));
+	await(poll_and_check_rail_down(&s));
 	assert_int_equal(stag_xfer_destroy(s.x), EBUSY);
 	assert_int_equal(stag_xfer_cancel(s.x, &w.req), 0);
 	assert_ptr_equal(next_done(&s), &w.req);
@@ -259,8 +260,8 @@ static void a_canceled_request_comes_back_while_its_rail_is_down(void **state)
 	close_scene(&s);
 }
 
-/* The peer refuses one of them; nobody says which. */
-static void only_the_guilty_one_fails(void **state)
+/* The peer refuses one of them, without saying which. */
+static void only_the_refused_request_fails(void **state)
 {
 	struct scene s;
 	struct simple reqs[3];
@@ -289,8 +290,8 @@ static void only_the_guilty_one_fails(void **state)
 	close_scene(&s);
 }
 
-/* Three that share a descriptor; the connection breaks before anything is done. */
-static void lose_three(struct scene *s, struct simple reqs[3])
+/* Three requests that share a descriptor; the connection breaks before anything is done. */
+static void break_connection_of_three(struct scene *s, struct simple reqs[3])
 {
 	open_scene(s, NULL, NULL, 1 << 16);
 	stag_xfer_plug(s->x);
@@ -300,7 +301,7 @@ static void lose_three(struct scene *s, struct simple reqs[3])
 	}
 	pair_end(&s->pair, 0, END_NEAR_ERROR);
 	stag_xfer_unplug(s->x);
-	await(goes_down(s));
+	await(poll_and_check_rail_down(s));
 	assert_int_equal(counters(s).merged, 2);
 	assert_int_equal(counters(s).descriptors, 1);
 }
@@ -311,7 +312,7 @@ static void any_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 		struct scene s;
 		struct simple reqs[3];
 
-		lose_three(&s, reqs);
+		break_connection_of_three(&s, reqs);
 		assert_int_equal(stag_xfer_cancel(s.x, &reqs[canceled].req), 0);
 		assert_ptr_equal(next_done(&s), &reqs[canceled].req);
 		assert_int_equal(reqs[canceled].req.error, ECANCELED);
@@ -325,8 +326,8 @@ static void any_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 	}
 }
 
-/* It shares a descriptor with the tail of one that is canceled. */
-static void who_follows_a_tail_goes_on_from_its_own_beginning(void **state)
+/* The request shares a descriptor with the tail of one that is canceled. */
+static void a_request_behind_a_canceled_tail_starts_at_its_first_byte(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 1000};
 	struct scene s;
@@ -340,7 +341,7 @@ static void who_follows_a_tail_goes_on_from_its_own_beginning(void **state)
 	assert_int_equal(stag_xfer_submit(s.x, &whole.req), 0);
 	pair_end(&s.pair, 0, END_NEAR_ERROR);
 	stag_xfer_unplug(s.x);
-	await(goes_down(&s));
+	await(poll_and_check_rail_down(&s));
 	assert_int_equal(counters(&s).descriptors, 2);
 	assert_int_equal(stag_xfer_cancel(s.x, &tail.req), 0);
 	assert_ptr_equal(next_done(&s), &tail.req);
@@ -355,7 +356,7 @@ static void all_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 	struct scene s;
 	struct simple reqs[3];
 
-	lose_three(&s, reqs);
+	break_connection_of_three(&s, reqs);
 	for (size_t i = 3; i--;)
 		assert_int_equal(stag_xfer_cancel(s.x, &reqs[i].req), 0);
 	for (size_t i = 3; i--;)
@@ -364,7 +365,7 @@ static void all_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 	close_scene(&s);
 }
 
-/* Nothing was posted on it, so nothing failed. */
+/* No post failed, because none was made on this rail. */
 static void an_idle_rail_is_bound_again(void **state)
 {
 	struct scene s;
@@ -383,8 +384,8 @@ static void an_idle_rail_is_bound_again(void **state)
 	close_scene(&s);
 }
 
-/* It is posted, and its queue pair is destroyed before a poll saw the end. */
-static void a_rail_whose_queue_pair_is_gone_gives_its_requests_back(void **state)
+/* The request is posted, and its queue pair is destroyed before a poll saw its end. */
+static void requests_of_a_destroyed_queue_pair_can_be_canceled(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 1 << 19,
 				      .window = 1 << 19}; /* so that some of it is left to do */
@@ -427,7 +428,7 @@ static void a_wrong_local_key_fails_its_request_at_once(void **state)
 	close_scene(&s);
 }
 
-/* One that no connection survives is given up; another shares none of its fate. */
+/* A request that breaks every connection is given up; the other is not affected. */
 static void a_request_is_given_up_after_max_losses(void **state)
 {
 	struct stag_xfer_attr attr = {.max_losses = 3};
@@ -439,7 +440,7 @@ static void a_request_is_given_up_after_max_losses(void **state)
 	bad.elem.rkey ^= 0x55;
 	assert_int_equal(stag_xfer_submit(s.x, &bad.req), 0);
 	for (int i = 1; i <= 3; i++) {
-		await(goes_down(&s));
+		await(poll_and_check_rail_down(&s));
 		assert_int_equal(counters(&s).losses, i);
 		assert_int_equal(counters(&s).failed, i == 3);
 		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
@@ -450,9 +451,12 @@ static void a_request_is_given_up_after_max_losses(void **state)
 	close_scene(&s);
 }
 
-/* ---- other devices, other callers ---- */
+/* ---- other devices, other users of the queue ---- */
 
-/* Where a write's own completion proves it. Their end is not tried: these writes are iWARP's. */
+/*
+ * On these devices a write's own completion proves it. Disconnects are not tried: the device is
+ * iWARP in fact.
+ */
 static void on_other_devices_completions_prove_writes(void **state)
 {
 	for (uint32_t send_wr = 1; send_wr < 80; send_wr += send_wr < 12 ? 1 : 13) {
@@ -475,7 +479,7 @@ static void on_other_devices_completions_prove_writes(void **state)
 	}
 }
 
-static void unconfirmed_writes_take_no_reads(void **state)
+static void unconfirmed_writes_post_no_reads(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 1000, .flags = STAG_XFER_UNCONFIRMED};
 	struct scene s;
@@ -505,14 +509,14 @@ static void post_own(struct scene *s, uint64_t wr_id)
 			   *bad;
 	int err = 0;
 
-	/* siw sends within the call, and may never be full. */
+	/* siw sends within the call, so its queue may never be full. */
 	for (int n = 0; !err && !(n == 16 && pair_is_siw(&s->pair)); n++)
 		err = ibv_post_send(pair_qp(&s->pair, 0), &wr, &bad);
 	if (!pair_is_siw(&s->pair))
 		assert_int_equal(err, ENOMEM);
 }
 
-static void a_send_queue_that_others_fill_is_only_a_pause(void **state)
+static void a_send_queue_filled_by_others_only_delays_requests(void **state)
 {
 	struct pair_wish wish = {.send_wr = 16, .cqe = 64};
 	struct stag_xfer_attr attr = {.max_transfer = 1000};
@@ -532,7 +536,7 @@ static void a_send_queue_that_others_fill_is_only_a_pause(void **state)
 }
 
 /* Two managers and the caller's own work, all on one CQ, which the caller polls. */
-static void a_fed_manager_takes_what_is_its_own(void **state)
+static void a_manager_fed_completions_handles_only_its_own(void **state)
 {
 	struct pair_wish wish = {.rails = 2, .one_cq = true, .cqe = 256};
 	struct stag_xfer_attr attr = {.max_transfer = 1000, .flags = STAG_XFER_FED};
@@ -565,7 +569,7 @@ static void a_fed_manager_takes_what_is_its_own(void **state)
 	close_scene(&s);
 }
 
-/* ---- seeing it ---- */
+/* ---- progress callbacks ---- */
 
 struct watched {
 	struct simple one;
@@ -573,7 +577,7 @@ struct watched {
 	uint64_t calls, last;
 };
 
-static void watch(struct stag_xfer_req *req, uint64_t bytes_done, uint64_t bytes_total)
+static void record_progress(struct stag_xfer_req *req, uint64_t bytes_done, uint64_t bytes_total)
 {
 	struct watched *w = req->context;
 
@@ -583,7 +587,7 @@ static void watch(struct stag_xfer_req *req, uint64_t bytes_done, uint64_t bytes
 	w->calls++;
 }
 
-static void progress_is_told(void **state)
+static void progress_is_reported(void **state)
 {
 	struct stag_xfer_attr attr = {.descriptors = 1, .max_transfer = 1000};
 	struct scene s;
@@ -591,7 +595,7 @@ static void progress_is_told(void **state)
 
 	open_scene(&s, NULL, &attr, 1 << 16);
 	prepare(&s, &w.one, STAG_XFER_WRITE, 0, 0, 10000);
-	w.one.req.progress = watch;
+	w.one.req.progress = record_progress;
 	w.one.req.context = &w;
 	assert_int_equal(stag_xfer_submit(s.x, &w.one.req), 0);
 	expect_done(&s, &w.one);
@@ -627,24 +631,24 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_write_and_a_read_move_bytes),
-		cmocka_unit_test(one_descriptor_and_many_give_the_same_bytes),
-		cmocka_unit_test(nothing_is_done_at_once),
+		cmocka_unit_test(one_descriptor_and_many_move_the_same_bytes),
+		cmocka_unit_test(an_empty_request_completes_immediately),
 		cmocka_unit_test(plugged_requests_merge_and_complete_in_order),
 		cmocka_unit_test(a_request_survives_its_connection),
-		cmocka_unit_test(a_canceled_request_comes_back_while_its_rail_is_down),
-		cmocka_unit_test(only_the_guilty_one_fails),
+		cmocka_unit_test(a_canceled_request_is_returned_while_its_rail_is_down),
+		cmocka_unit_test(only_the_refused_request_fails),
 		cmocka_unit_test(any_of_three_that_share_a_descriptor_can_be_canceled),
 		cmocka_unit_test(all_of_three_that_share_a_descriptor_can_be_canceled),
-		cmocka_unit_test(who_follows_a_tail_goes_on_from_its_own_beginning),
+		cmocka_unit_test(a_request_behind_a_canceled_tail_starts_at_its_first_byte),
 		cmocka_unit_test(an_idle_rail_is_bound_again),
-		cmocka_unit_test(a_rail_whose_queue_pair_is_gone_gives_its_requests_back),
+		cmocka_unit_test(requests_of_a_destroyed_queue_pair_can_be_canceled),
 		cmocka_unit_test(a_wrong_local_key_fails_its_request_at_once),
 		cmocka_unit_test(a_request_is_given_up_after_max_losses),
 		cmocka_unit_test(on_other_devices_completions_prove_writes),
-		cmocka_unit_test(unconfirmed_writes_take_no_reads),
-		cmocka_unit_test(a_send_queue_that_others_fill_is_only_a_pause),
-		cmocka_unit_test(a_fed_manager_takes_what_is_its_own),
-		cmocka_unit_test(progress_is_told),
+		cmocka_unit_test(unconfirmed_writes_post_no_reads),
+		cmocka_unit_test(a_send_queue_filled_by_others_only_delays_requests),
+		cmocka_unit_test(a_manager_fed_completions_handles_only_its_own),
+		cmocka_unit_test(progress_is_reported),
 		cmocka_unit_test(a_wait_sleeps_until_the_request_is_done),
 	};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_merge.c - several requests at a time: they merge, they complete by themselves and in order,
- * and a huge one lets the small ones pass.
+ * test_merge.c - several requests at a time: they merge, they complete independently and in order,
+ * and small ones are not delayed by a huge one.
  */
 #include "dice.h"
 #include "spy.h"
@@ -16,7 +16,7 @@
 
 static struct work works[MANY];
 
-/* Requests that lie side by side at both ends. */
+/* Makes requests that are adjacent at both ends. */
 static void line_up(struct desk *d, enum stag_xfer_op op, size_t len)
 {
 	for (size_t i = 0; i < MANY; i++)
@@ -59,8 +59,8 @@ static void neighbours_become_one_descriptor(void **state)
 	desk_close(&d);
 }
 
-/* Locally apart, each is a segment; and a descriptor has only so many. */
-static void merging_ends_where_segments_do(void **state)
+/* Buffers that are not adjacent need a segment each; and a descriptor has only so many. */
+static void merging_ends_at_the_segment_limit(void **state)
 {
 	struct stag_xfer_limits limits;
 	struct desk d;
@@ -83,8 +83,8 @@ static void merging_ends_where_segments_do(void **state)
 	desk_close(&d);
 }
 
-/* A descriptor that begins with one request's rest goes on with the next. */
-static void a_rest_merges_with_what_follows(void **state)
+/* A descriptor that begins with the rest of one request continues with the next. */
+static void the_rest_of_a_request_merges_with_the_next(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 1000};
 	struct desk d;
@@ -107,20 +107,20 @@ static uint64_t descriptors_of(struct desk *d)
 	return counters(d).descriptors - before.descriptors;
 }
 
-static void what_differs_stays_apart(void **state)
+static void requests_with_gaps_or_other_keys_do_not_merge(void **state)
 {
 	struct region *other;
 	struct desk d;
 
 	desk_open(&d, NULL, NULL, LEN);
 	other = far_region(&d.pair, LEN, BOTH_WAYS);
-	for (size_t i = 0; i < MANY; i++) /* gaps */
+	for (size_t i = 0; i < MANY; i++) /* with gaps between them */
 		desk_work(&d, &works[i], STAG_XFER_WRITE, i * 101, 100);
 	assert_int_equal(descriptors_of(&d), MANY);
-	for (size_t i = 0; i < MANY; i++) /* directions */
+	for (size_t i = 0; i < MANY; i++) /* in different directions */
 		desk_work(&d, &works[i], i % 2 ? STAG_XFER_READ : STAG_XFER_WRITE, i * 100, 100);
 	assert_int_equal(descriptors_of(&d), MANY);
-	for (size_t i = 0; i < MANY; i++) /* keys */
+	for (size_t i = 0; i < MANY; i++) /* with different keys */
 		work_init(&works[i], STAG_XFER_WRITE, d.near, i * 100, i % 2 ? d.far : other,
 			  i * 100, 100);
 	assert_int_equal(descriptors_of(&d), MANY);
@@ -128,7 +128,7 @@ static void what_differs_stays_apart(void **state)
 	desk_close(&d);
 }
 
-static void no_merge_means_none(void **state)
+static void no_merge_prevents_merging(void **state)
 {
 	struct stag_xfer_attr attr = {.flags = STAG_XFER_NO_MERGE};
 	struct desk d;
@@ -151,7 +151,7 @@ static void scarce_descriptors_merge_without_a_plug(void **state)
 		submit(&d, &works[i]);
 	expect_all_in_order(&d);
 	expect_same(&d, 0, MANY * 100);
-	/* The first goes by itself; all others have waited for it. */
+	/* The first is posted alone; all others waited for it. */
 	assert_int_equal(counters(&d).descriptors, 2);
 	assert_int_equal(counters(&d).merged, MANY - 2);
 	desk_close(&d);
@@ -162,7 +162,7 @@ static void count_post(struct spy *spy, const struct spy_wr *wr)
 	++*(unsigned int *)spy->context;
 }
 
-static void a_plug_holds_all_back_and_nests(void **state)
+static void a_plug_delays_all_posts_and_nests(void **state)
 {
 	unsigned int posted = 0;
 	struct spy spy = {.posted = count_post, .context = &posted};
@@ -210,7 +210,7 @@ static void giant_init(struct desk *d, struct giant *g)
 						      .remote_addr = (uintptr_t)d->far->at};
 }
 
-static void dismiss(struct desk *d, struct giant *g)
+static void cancel_giant(struct desk *d, struct giant *g)
 {
 	assert_int_equal(stag_xfer_cancel(d->x, &g->work.req), 0);
 	assert_ptr_equal(await_one(d), &g->work);
@@ -218,12 +218,12 @@ static void dismiss(struct desk *d, struct giant *g)
 	assert_int_equal(g->work.req.bytes_total, (uint64_t)GIANT * GIANT_PIECE);
 }
 
-/* What goes before the first descriptor of a certain request, on the rail that it takes. */
+/* Bytes that are posted before the first descriptor of a given request, on its rail. */
 struct watch {
 	uint64_t remote_addr;
-	uint64_t under_way[PAIR_MAX_RAILS]; /* posted and not proven */
-	uint64_t ahead[PAIR_MAX_RAILS];	    /* of it, what was there when the request came */
-	uint64_t passed[PAIR_MAX_RAILS];    /* posted since */
+	uint64_t under_way[PAIR_MAX_RAILS]; /* bytes posted and not proven */
+	uint64_t ahead[PAIR_MAX_RAILS];	    /* those in flight when the request was submitted */
+	uint64_t passed[PAIR_MAX_RAILS];    /* bytes posted since */
 	bool came;
 	unsigned int rail;
 };
@@ -253,7 +253,9 @@ static void watch_begin(struct watch *w)
 	w->came = false;
 }
 
-/* Behind some giants: each may take a turn, and end the descriptor it is at. */
+/*
+ * Checks the bound behind some giants: each may take one turn, and complete its current descriptor.
+ */
 static void expect_bound(const struct watch *w, unsigned int n_giants,
 			 const struct stag_xfer_attr *attr)
 {
@@ -269,7 +271,8 @@ static void expect_bound(const struct watch *w, unsigned int n_giants,
 			 (unsigned long long)attr->window);
 }
 
-static void pass_giants(struct desk *d, unsigned int n_giants, const struct stag_xfer_attr *attr)
+static void submit_behind_giants(struct desk *d, unsigned int n_giants,
+				 const struct stag_xfer_attr *attr)
 {
 	struct watch watch = {.remote_addr = (uintptr_t)d->far->at + GIANT_PIECE};
 	struct spy spy = {.posted = watch_post, .proven = watch_proof, .context = &watch};
@@ -289,11 +292,11 @@ static void pass_giants(struct desk *d, unsigned int n_giants, const struct stag
 		expect_bound(&watch, n_giants, attr);
 	}
 	for (unsigned int i = 0; i < n_giants; i++)
-		dismiss(d, &giants[i]);
+		cancel_giant(d, &giants[i]);
 	spy_stop(&spy);
 }
 
-static void a_giant_lets_the_small_pass(void **state)
+static void small_requests_are_not_delayed_by_a_giant(void **state)
 {
 	for (unsigned long i = 0; i < lessened(12) + 2; i++) {
 		struct stag_xfer_attr attr = {.max_transfer = (uint32_t)(1 + dice(1 << 18)),
@@ -303,12 +306,12 @@ static void a_giant_lets_the_small_pass(void **state)
 		struct desk d;
 
 		desk_open(&d, &wish, &attr, GIANT_PIECE + 500);
-		pass_giants(&d, 1 + (unsigned int)dice(3), &attr);
+		submit_behind_giants(&d, 1 + (unsigned int)dice(3), &attr);
 		desk_close(&d);
 	}
 }
 
-static void the_small_complete_in_order_beside_a_giant(void **state)
+static void small_requests_complete_in_order_beside_a_giant(void **state)
 {
 	struct desk d;
 
@@ -321,7 +324,7 @@ static void the_small_complete_in_order_beside_a_giant(void **state)
 		submit(&d, &works[i]);
 	}
 	expect_all_in_order(&d);
-	dismiss(&d, &giants[0]);
+	cancel_giant(&d, &giants[0]);
 	desk_close(&d);
 }
 
@@ -329,14 +332,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(neighbours_become_one_descriptor),
-		cmocka_unit_test(merging_ends_where_segments_do),
-		cmocka_unit_test(a_rest_merges_with_what_follows),
-		cmocka_unit_test(what_differs_stays_apart),
-		cmocka_unit_test(no_merge_means_none),
+		cmocka_unit_test(merging_ends_at_the_segment_limit),
+		cmocka_unit_test(the_rest_of_a_request_merges_with_the_next),
+		cmocka_unit_test(requests_with_gaps_or_other_keys_do_not_merge),
+		cmocka_unit_test(no_merge_prevents_merging),
 		cmocka_unit_test(scarce_descriptors_merge_without_a_plug),
-		cmocka_unit_test(a_plug_holds_all_back_and_nests),
-		cmocka_unit_test(a_giant_lets_the_small_pass),
-		cmocka_unit_test(the_small_complete_in_order_beside_a_giant),
+		cmocka_unit_test(a_plug_delays_all_posts_and_nests),
+		cmocka_unit_test(small_requests_are_not_delayed_by_a_giant),
+		cmocka_unit_test(small_requests_complete_in_order_beside_a_giant),
 	};
 
 	dice_start();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_pair.c - what the manager's stories stand on: a pair connects, ends in every
- * way there is, and connects again; and a read without length proves the writes before it.
+ * test_pair.c - the assumptions of the manager's tests: a pair connects, ends in every possible
+ * way, and reconnects; and a zero-length read proves the writes before it.
  */
 #include "pair.h"
 
@@ -23,8 +23,8 @@ static int close_pair(void **state)
 	return 0;
 }
 
-static int post(struct pair *p, unsigned int rail, enum ibv_wr_opcode op, struct region *near,
-		uint32_t len, const struct region *far)
+static int post_operation(struct pair *p, unsigned int rail, enum ibv_wr_opcode op,
+			  struct region *near, uint32_t len, const struct region *far)
 {
 	struct ibv_sge sge = {(uintptr_t)near->at, len, near->mr->lkey};
 	struct ibv_send_wr wr = {.opcode = op,
@@ -45,18 +45,21 @@ static enum ibv_wc_status next_status(struct pair *p, unsigned int rail)
 	return wc.status;
 }
 
-/* A write, and a read without length behind it: when that is complete, the bytes are there. */
+/*
+ * Posts a write and a zero-length read behind it: when the read completes, the bytes have arrived.
+ */
 static void expect_proof(struct pair *p, unsigned int rail, struct region *near, struct region *far,
 			 int byte)
 {
 	memset(near->at, byte, near->len);
-	assert_int_equal(post(p, rail, IBV_WR_RDMA_WRITE, near, (uint32_t)near->len, far), 0);
-	assert_int_equal(post(p, rail, IBV_WR_RDMA_READ, near, 0, far), 0);
+	assert_int_equal(post_operation(p, rail, IBV_WR_RDMA_WRITE, near, (uint32_t)near->len, far),
+			 0);
+	assert_int_equal(post_operation(p, rail, IBV_WR_RDMA_READ, near, 0, far), 0);
 	assert_int_equal(next_status(p, rail), IBV_WC_SUCCESS);
 	assert_memory_equal(near->at, far->at, near->len);
 }
 
-static void an_empty_read_proves_the_writes_before_it(void **state)
+static void a_zero_length_read_proves_the_writes_before_it(void **state)
 {
 	struct pair *p = *state;
 	struct region *near = near_region(p, 100000);
@@ -69,8 +72,8 @@ static void an_empty_read_proves_the_writes_before_it(void **state)
 	drop_region(p, far);
 }
 
-/* A region that may only be written answers a read without length, too. */
-static void an_empty_read_needs_no_right(void **state)
+/* A region with remote write access alone answers a zero-length read, too. */
+static void a_zero_length_read_needs_no_read_access(void **state)
 {
 	struct pair *p = *state;
 	struct region *near = near_region(p, 100),
@@ -81,7 +84,7 @@ static void an_empty_read_needs_no_right(void **state)
 	drop_region(p, far);
 }
 
-static void a_pair_ends_in_every_way_and_connects_again(void **state)
+static void a_pair_ends_in_every_way_and_reconnects(void **state)
 {
 	struct pair *p = *state;
 	struct region *near = near_region(p, 3000);
@@ -115,9 +118,9 @@ static void an_old_queue_pair_may_outlive_the_connection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_empty_read_proves_the_writes_before_it),
-		cmocka_unit_test(an_empty_read_needs_no_right),
-		cmocka_unit_test(a_pair_ends_in_every_way_and_connects_again),
+		cmocka_unit_test(a_zero_length_read_proves_the_writes_before_it),
+		cmocka_unit_test(a_zero_length_read_needs_no_read_access),
+		cmocka_unit_test(a_pair_ends_in_every_way_and_reconnects),
 		cmocka_unit_test(an_old_queue_pair_may_outlive_the_connection),
 	};
 

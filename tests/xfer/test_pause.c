@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_pause.c - to run out of descriptors is a pause: the bytes are the same, and the caller
- * never hears of it.
+ * test_pause.c - running out of descriptors only delays a request: the bytes are the same, and the
+ * caller gets no error.
  */
 #include "dice.h"
 #include "spy.h"
@@ -14,7 +14,7 @@
 #define LEN    (1u << 20)
 #define PIECES 4096
 
-/* A chain that takes a descriptor for each of its elements: they lie in another order remotely. */
+/* A chain that needs a descriptor for each element: remotely they are in another order. */
 struct chain {
 	struct stag_xfer_req req;
 	struct stag_xfer_elem elems[PIECES];
@@ -50,7 +50,7 @@ static void expect_scattered(const struct desk *d)
 				    piece);
 }
 
-/* Through a manager of so many descriptors, with a send queue of so many work requests. */
+/* Runs the chain with so many descriptors, and a send queue of so many work requests. */
 static uint64_t scatter_with(uint32_t descriptors, uint32_t send_wr, enum stag_xfer_op op)
 {
 	static struct chain c;
@@ -85,7 +85,7 @@ static void one_descriptor_moves_the_same_bytes_as_4096(void **state)
 
 /* ---- a queue that others use, too ---- */
 
-#define FOREIGN 7 /* their work request id */
+#define FOREIGN 7 /* work request id of the other user */
 
 struct intruder {
 	uint32_t length; /* of its reads */
@@ -93,7 +93,7 @@ struct intruder {
 	uint64_t posted;
 };
 
-/* Posts reads of its own until the queue is full. */
+/* Posts its own reads until the queue is full. */
 static void fill_queue(struct desk *d, struct intruder *i)
 {
 	struct ibv_sge sge = {(uintptr_t)d->near->at + LEN, i->length, d->near->mr->lkey};
@@ -111,7 +111,7 @@ static void fill_queue(struct desk *d, struct intruder *i)
 	}
 }
 
-/* Takes all completions itself, and gives the manager its own. */
+/* Polls all completions, and passes the manager its own. */
 static void share_completions(struct desk *d, struct intruder *i)
 {
 	struct ibv_wc wc;
@@ -128,14 +128,14 @@ static bool all_done(struct desk *d, struct intruder *i, struct chain *c)
 	struct stag_xfer_req *done;
 
 	share_completions(d, i);
-	/* Every so often the manager finds the queue full. */
+	/* From time to time the manager finds the queue full. */
 	if (one_in(4) && i->posted < 4000)
 		fill_queue(d, i);
 	pair_serve(&d->pair);
 	return stag_xfer_poll(d->x, &done, 1) == 1 && done == &c->req;
 }
 
-static void a_queue_that_others_fill_is_a_pause(void **state)
+static void a_queue_filled_by_others_only_delays_requests(void **state)
 {
 	static struct chain c;
 	struct stag_xfer_attr attr = {.descriptors = 4096, .flags = STAG_XFER_FED};
@@ -145,7 +145,7 @@ static void a_queue_that_others_fill_is_a_pause(void **state)
 
 	desk_open(&d, &wish, &attr, LEN + 1);
 	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++) {
-		/* siw answers a confirm wrongly while it is busy with a read that has a length. */
+		/* siw answers a zero-length read wrongly while it handles a read with a length. */
 		i.length = op == STAG_XFER_READ || !pair_is_siw(&d.pair);
 		i.posted = 0;
 		scatter(&d, &c, op);
@@ -165,7 +165,7 @@ static int refuse_most(struct spy *spy, int count, int *err)
 	return one_in(3) ? count : (int)dice((uint64_t)count);
 }
 
-static void a_refused_post_is_tried_again(void **state)
+static void a_refused_post_is_retried(void **state)
 {
 	static struct chain c;
 	struct stag_xfer_attr attr = {.descriptors = 300};
@@ -190,8 +190,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_descriptor_moves_the_same_bytes_as_4096),
-		cmocka_unit_test(a_queue_that_others_fill_is_a_pause),
-		cmocka_unit_test(a_refused_post_is_tried_again),
+		cmocka_unit_test(a_queue_filled_by_others_only_delays_requests),
+		cmocka_unit_test(a_refused_post_is_retried),
 	};
 
 	dice_start();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_plan.c - chains into descriptors: the figures of the specification (the numbers in
- * names and comments are theirs), and each rule by itself. No device.
+ * test_plan.c - chains divided into descriptors: the figures of the specification (numbers in names
+ * and comments are the specification's), and each rule by itself. No device.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "xfer/xfer.h"
 
 #define GIB ((uint64_t)1 << 30)
-#define TOP UINT64_MAX /* the last address there is */
+#define TOP UINT64_MAX /* the last address */
 
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 #define LIST(type, ...) (type[]){__VA_ARGS__}, COUNT(((type[]){__VA_ARGS__}))
@@ -40,7 +40,7 @@ struct plan {
 	struct stag_xfer_limits limits;
 	const struct stag_xfer_req *req;
 	struct stag_xfer_cursor cursor;
-	struct stag_xfer_desc desc; /* the last that was formed */
+	struct stag_xfer_desc desc; /* the last one formed */
 	struct ibv_sge sge[64];
 };
 
@@ -70,7 +70,7 @@ static void desc_holds(const struct stag_xfer_desc *desc, uint64_t remote, uint3
 	assert_int_equal(desc->length, length);
 }
 
-/* The next descriptor goes there and has these segments. */
+/* Checks that the next descriptor has this remote range and these segments. */
 #define NEXT_IS(p, remote, rkey, ...)                                                              \
 	do {                                                                                       \
 		struct plan *p_ = (p);                                                             \
@@ -203,7 +203,7 @@ static void figure_9_the_transfers_are_counted_before_the_first(void **state)
 }
 
 /* The loop of blocks 310 to 320: post, transfer, count, until as many as were counted are done. */
-static void figure_9_the_loop_ends_with_the_count(void **state)
+static void figure_9_the_loop_runs_as_often_as_counted(void **state)
 {
 	struct stag_xfer_req req = CHAIN(ELEM(REMOTE_50, KEY_50, BUF(0x10000, 100000, 1)));
 	struct plan p;
@@ -217,8 +217,8 @@ static void figure_9_the_loop_ends_with_the_count(void **state)
 	nothing_is_left(&p);
 }
 
-/* Descriptor 82 may be made before, during or after the transfer of 80. */
-static void descriptor_82_does_not_care_when_it_is_formed(void **state)
+/* Descriptor 82 may be formed before, during or after the transfer of 80. */
+static void descriptor_82_is_the_same_whenever_it_is_formed(void **state)
 {
 	struct stag_xfer_req req = FIGURE_7, other = FIGURE_7;
 	struct plan p, q;
@@ -244,8 +244,8 @@ static void descriptor_82_does_not_care_when_it_is_formed(void **state)
 
 #define MANY 256
 
-/* A chain in which descriptors end for every reason there is. */
-#define MOTLEY                                                                                     \
+/* A chain in which descriptors end for every possible reason. */
+#define MIXED_CHAIN                                                                                \
 	CHAIN(ELEM(0x1000, 1, BUF(0x10000, 10, 1), BUF(0x1000a, 5, 1), BUF(0x20000, 0, 3),         \
 		   BUF(0x30000, 9, 1)),                                                            \
 	      NOTHING(0x9999, 8), ELEM(0x1018, 1, BUF(0x30009, 7, 1), BUF(0x40000, 100, 2)),       \
@@ -279,10 +279,10 @@ static void same_descriptor(const struct stag_xfer_desc *a, const struct stag_xf
 	assert_int_equal(a->end, b->end);
 }
 
-static void a_plan_resumed_anywhere_goes_on_as_it_would_have(void **state)
+static void a_plan_resumed_anywhere_gives_the_same_descriptors(void **state)
 {
 	static struct formed all[MANY], rest[MANY];
-	struct stag_xfer_req req = MOTLEY;
+	struct stag_xfer_req req = MIXED_CHAIN;
 	struct plan p;
 
 	for (uint32_t max_transfer = 1; max_transfer < 30; max_transfer++) {
@@ -301,9 +301,9 @@ static void a_plan_resumed_anywhere_goes_on_as_it_would_have(void **state)
 	}
 }
 
-static void a_descriptor_without_segments_wanted_is_the_same(void **state)
+static void a_descriptor_without_its_segment_list_is_the_same(void **state)
 {
-	struct stag_xfer_req req = MOTLEY;
+	struct stag_xfer_req req = MIXED_CHAIN;
 	struct stag_xfer_cursor cursor = {0};
 	struct stag_xfer_desc desc = {.sge = NULL};
 	struct plan p;
@@ -320,9 +320,9 @@ static void a_descriptor_without_segments_wanted_is_the_same(void **state)
 	assert_false(stag_xfer_form(&p.limits, &req, &cursor, &desc));
 }
 
-/* ---- no length --------------------------------------------------------- */
+/* ---- zero lengths -------------------------------------------------------- */
 
-static void a_request_of_nothing_takes_no_descriptor(void **state)
+static void an_empty_request_takes_no_descriptor(void **state)
 {
 	struct stag_xfer_req none = chain(NULL, 0);
 	struct stag_xfer_req hollow =
@@ -342,8 +342,8 @@ static void a_request_of_nothing_takes_no_descriptor(void **state)
 	}
 }
 
-/* Neither coalescing nor adjacency sees buffers and elements without length. */
-static void what_has_no_length_parts_nothing(void **state)
+/* Zero-length buffers and elements affect neither coalescing nor adjacency. */
+static void zero_length_buffers_do_not_end_a_segment(void **state)
 {
 	struct stag_xfer_req req =
 		CHAIN(NOTHING(0x77, 77), ELEM(0x66, 66, BUF(0x66, 0, 66)),
@@ -360,8 +360,8 @@ static void what_has_no_length_parts_nothing(void **state)
 	nothing_is_left(&p);
 }
 
-/* Full, and only hollow things follow: nothing follows. */
-static void hollow_things_after_the_last_byte_do_not_follow(void **state)
+/* A full descriptor before only zero-length elements reports that nothing follows. */
+static void zero_length_elements_after_the_last_byte_do_not_count(void **state)
 {
 	struct stag_xfer_req req = CHAIN(ELEM(0x1000, 1, BUF(0x10000, 10, 1), BUF(0x20000, 0, 2)),
 					 NOTHING(0x5000, 5), ELEM(0x6000, 6, BUF(0x30000, 0, 3)));
@@ -387,7 +387,7 @@ static void another_remote_key_ends_a_descriptor(void **state)
 	nothing_is_left(&p);
 }
 
-/* A gap of one byte, an overlap of one byte, the same place again, before it. */
+/* A gap of one byte, an overlap of one byte, the same place again, a place before it. */
 static void a_remote_range_that_is_elsewhere_ends_a_descriptor(void **state)
 {
 	static const uint64_t elsewhere[] = {0x1011, 0x100f, 0x1000, 0xff0, 0, TOP - 15};
@@ -406,7 +406,7 @@ static void a_remote_range_that_is_elsewhere_ends_a_descriptor(void **state)
 	}
 }
 
-/* It would end there whatever the limits were: that is the reason given. */
+/* It would end there whatever the limits: so the gap is the reason given. */
 static void a_full_descriptor_before_a_gap_ends_for_the_gap(void **state)
 {
 	struct stag_xfer_req req =
@@ -450,7 +450,7 @@ static void limits_of_one_byte_and_one_segment_are_kept(void **state)
 	nothing_is_left(&p);
 }
 
-static void limits_of_zero_give_nothing_rather_than_no_end(void **state)
+static void limits_of_zero_give_no_descriptor_and_no_endless_loop(void **state)
 {
 	struct stag_xfer_req req = CHAIN(ELEM(0x1000, 1, BUF(0x10000, 2, 1)));
 	static const struct stag_xfer_limits zero[] = {{0, 1}, {1, 0}, {0, 0}};
@@ -463,7 +463,7 @@ static void limits_of_zero_give_nothing_rather_than_no_end(void **state)
 
 /* ---- local neighbours -------------------------------------------------- */
 
-static void neighbours_share_a_segment_across_elements(void **state)
+static void adjacent_buffers_share_a_segment_across_elements(void **state)
 {
 	struct stag_xfer_req req = CHAIN(
 		ELEM(0x1000, 1, BUF(0x10000, 16, 1)),
@@ -477,7 +477,7 @@ static void neighbours_share_a_segment_across_elements(void **state)
 	nothing_is_left(&p);
 }
 
-static void neighbours_under_two_keys_have_a_segment_each(void **state)
+static void adjacent_buffers_with_two_keys_have_a_segment_each(void **state)
 {
 	struct stag_xfer_req req = CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1), BUF(0x10010, 16, 2)),
 					 ELEM(0x1020, 1, BUF(0x10020, 16, 2), BUF(0x10030, 16, 1)));
@@ -488,8 +488,8 @@ static void neighbours_under_two_keys_have_a_segment_each(void **state)
 	nothing_is_left(&p);
 }
 
-/* In memory the second comes first; or they overlap; or there is a byte between. */
-static void buffers_that_do_not_touch_have_a_segment_each(void **state)
+/* The second comes first in memory; or they overlap; or there is a byte between. */
+static void buffers_that_are_not_adjacent_have_a_segment_each(void **state)
 {
 	static const uint64_t elsewhere[] = {0xfff0, 0x1000f, 0x10011, 0x10000};
 
@@ -504,8 +504,8 @@ static void buffers_that_do_not_touch_have_a_segment_each(void **state)
 	}
 }
 
-/* The last segment goes on growing when there is no other left. */
-static void a_neighbour_joins_when_segments_are_used_up(void **state)
+/* An adjacent buffer extends the last segment when no other is left. */
+static void an_adjacent_buffer_joins_when_segments_are_used_up(void **state)
 {
 	struct stag_xfer_req req =
 		CHAIN(ELEM(0x1000, 1, BUF(0x10000, 4, 1), BUF(0x20000, 4, 1)),
@@ -554,8 +554,8 @@ static void the_largest_limit_is_kept_by_a_larger_buffer(void **state)
 	nothing_is_left(&p);
 }
 
-/* Neighbours that are more than 4 GiB together never make a segment longer than its field. */
-static void neighbours_beyond_4_GiB_do_not_wrap_a_segment(void **state)
+/* Adjacent buffers of more than 4 GiB together never overflow the length field of a segment. */
+static void adjacent_buffers_beyond_4_GiB_do_not_wrap_a_segment(void **state)
 {
 	struct stag_xfer_req req = CHAIN(ELEM(0, 1, BUF(0, 3 * GIB, 1), BUF(3 * GIB, 3 * GIB, 1)));
 	const uint64_t most = UINT32_MAX;
@@ -567,8 +567,8 @@ static void neighbours_beyond_4_GiB_do_not_wrap_a_segment(void **state)
 	nothing_is_left(&p);
 }
 
-/* A range may end at 2^64; what is at 0 is not its neighbour. */
-static void the_address_space_is_not_a_ring(void **state)
+/* A range may end at 2^64; address 0 is not adjacent to it. */
+static void ranges_do_not_continue_at_address_0(void **state)
 {
 	struct stag_xfer_req remote =
 		CHAIN(ELEM(TOP - 15, 1, BUF(0x10000, 16, 1)), ELEM(0, 1, BUF(0x10010, 16, 1)));
@@ -598,7 +598,7 @@ static void a_range_that_ends_at_the_top_is_divided_up_to_there(void **state)
 	nothing_is_left(&p);
 }
 
-/* ---- what is refused --------------------------------------------------- */
+/* ---- invalid requests --------------------------------------------------- */
 
 static void is_refused(const struct stag_xfer_req *req, size_t elem)
 {
@@ -660,7 +660,7 @@ static void a_remote_range_beyond_the_address_space_is_refused(void **state)
 	is_refused(&over, 1);
 }
 
-/* The sum of all lengths is a number too. */
+/* The sum of all lengths must not wrap either. */
 static void lengths_whose_sum_wraps_are_refused(void **state)
 {
 	const uint64_t half = (uint64_t)1 << 63;
@@ -678,9 +678,9 @@ static void lengths_whose_sum_wraps_are_refused(void **state)
 	assert_true(total == TOP);
 }
 
-/* ---- requests that follow each other in one descriptor ----------------- */
+/* ---- consecutive requests in one descriptor ---------------------------- */
 
-static void the_next_request_joins_where_it_goes_on(void **state)
+static void an_adjacent_next_request_joins_the_descriptor(void **state)
 {
 	struct stag_xfer_req first = CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1)), NOTHING(0, 0));
 	struct stag_xfer_req empty = CHAIN(NOTHING(0x77, 7), ELEM(0x66, 6, BUF(0, 0, 6)));
@@ -711,7 +711,7 @@ static void the_next_request_joins_where_it_goes_on(void **state)
 	nothing_is_left(&p);
 }
 
-/* second does not fit behind first, for this reason: it stays whole. */
+/* Checks that `second` does not fit behind the first, for this reason, and stays whole. */
 static void stays_out(struct plan *p, struct stag_xfer_req second, enum stag_xfer_end why)
 {
 	struct stag_xfer_req first = CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1)));
@@ -728,7 +728,7 @@ static void stays_out(struct plan *p, struct stag_xfer_req second, enum stag_xfe
 	assert_int_equal(cursor.offset, 0);
 }
 
-static void the_next_request_stays_out_where_it_does_not_fit(void **state)
+static void a_next_request_that_does_not_fit_stays_out(void **state)
 {
 	struct plan p = {.limits = {64, 1}};
 
@@ -821,35 +821,35 @@ int main(void)
 		cmocka_unit_test(figure_7_is_the_same_for_a_read),
 		cmocka_unit_test(figure_8_200A_is_descriptor_80_200B_and_202_are_82),
 		cmocka_unit_test(figure_9_the_transfers_are_counted_before_the_first),
-		cmocka_unit_test(figure_9_the_loop_ends_with_the_count),
-		cmocka_unit_test(descriptor_82_does_not_care_when_it_is_formed),
-		cmocka_unit_test(a_plan_resumed_anywhere_goes_on_as_it_would_have),
-		cmocka_unit_test(a_descriptor_without_segments_wanted_is_the_same),
-		cmocka_unit_test(a_request_of_nothing_takes_no_descriptor),
-		cmocka_unit_test(what_has_no_length_parts_nothing),
-		cmocka_unit_test(hollow_things_after_the_last_byte_do_not_follow),
+		cmocka_unit_test(figure_9_the_loop_runs_as_often_as_counted),
+		cmocka_unit_test(descriptor_82_is_the_same_whenever_it_is_formed),
+		cmocka_unit_test(a_plan_resumed_anywhere_gives_the_same_descriptors),
+		cmocka_unit_test(a_descriptor_without_its_segment_list_is_the_same),
+		cmocka_unit_test(an_empty_request_takes_no_descriptor),
+		cmocka_unit_test(zero_length_buffers_do_not_end_a_segment),
+		cmocka_unit_test(zero_length_elements_after_the_last_byte_do_not_count),
 		cmocka_unit_test(another_remote_key_ends_a_descriptor),
 		cmocka_unit_test(a_remote_range_that_is_elsewhere_ends_a_descriptor),
 		cmocka_unit_test(a_full_descriptor_before_a_gap_ends_for_the_gap),
 		cmocka_unit_test(a_buffer_without_a_segment_left_ends_a_descriptor),
 		cmocka_unit_test(limits_of_one_byte_and_one_segment_are_kept),
-		cmocka_unit_test(limits_of_zero_give_nothing_rather_than_no_end),
-		cmocka_unit_test(neighbours_share_a_segment_across_elements),
-		cmocka_unit_test(neighbours_under_two_keys_have_a_segment_each),
-		cmocka_unit_test(buffers_that_do_not_touch_have_a_segment_each),
-		cmocka_unit_test(a_neighbour_joins_when_segments_are_used_up),
+		cmocka_unit_test(limits_of_zero_give_no_descriptor_and_no_endless_loop),
+		cmocka_unit_test(adjacent_buffers_share_a_segment_across_elements),
+		cmocka_unit_test(adjacent_buffers_with_two_keys_have_a_segment_each),
+		cmocka_unit_test(buffers_that_are_not_adjacent_have_a_segment_each),
+		cmocka_unit_test(an_adjacent_buffer_joins_when_segments_are_used_up),
 		cmocka_unit_test(a_buffer_of_5_GiB_takes_5120_descriptors_of_1_MiB),
 		cmocka_unit_test(the_largest_limit_is_kept_by_a_larger_buffer),
-		cmocka_unit_test(neighbours_beyond_4_GiB_do_not_wrap_a_segment),
-		cmocka_unit_test(the_address_space_is_not_a_ring),
+		cmocka_unit_test(adjacent_buffers_beyond_4_GiB_do_not_wrap_a_segment),
+		cmocka_unit_test(ranges_do_not_continue_at_address_0),
 		cmocka_unit_test(a_range_that_ends_at_the_top_is_divided_up_to_there),
 		cmocka_unit_test(a_request_without_an_op_a_list_or_with_flags_is_refused),
 		cmocka_unit_test(an_element_without_its_list_is_refused),
 		cmocka_unit_test(a_buffer_beyond_the_address_space_is_refused),
 		cmocka_unit_test(a_remote_range_beyond_the_address_space_is_refused),
 		cmocka_unit_test(lengths_whose_sum_wraps_are_refused),
-		cmocka_unit_test(the_next_request_joins_where_it_goes_on),
-		cmocka_unit_test(the_next_request_stays_out_where_it_does_not_fit),
+		cmocka_unit_test(an_adjacent_next_request_joins_the_descriptor),
+		cmocka_unit_test(a_next_request_that_does_not_fit_stays_out),
 		cmocka_unit_test(figure_7_is_explained),
 		cmocka_unit_test(every_reason_to_end_is_explained),
 		cmocka_unit_test(an_explanation_that_cannot_be_written_is_an_error),

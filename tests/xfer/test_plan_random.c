@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_plan_random.c - plans of random requests, against what the definition says.
+ * test_plan_random.c - plans of random requests, checked against the definition.
  *
- * Of small requests every division there is is weighed, byte by byte, and the plan must have
- * as few descriptors as the best of them. Of large ones the plan brings its own proof that no
- * division has fewer (model.c). Of both, the descriptors hold the chain in order, no limit is broken,
- * each ends for the reason that it gives, and a plan can be taken up at any byte.
+ * For small requests every possible division is tried, byte by byte, and the plan must have as few
+ * descriptors as the best of them. For large ones the plan itself proves that no division has fewer
+ * (model.c). For both, the descriptors hold the chain in order, no limit is broken, each ends for
+ * the reason that it gives, and a plan can be resumed at any byte.
  *
- * STAG_SEED is the first throw of the dice; a failure prints it, and the request, explained.
+ * STAG_SEED is the first seed of the random numbers; a failure prints it, and the request,
+ * explained.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@
 #define MERGED_REQUESTS 50000
 
 #define MAX_ELEMS    12
-#define MAX_BUFS     6 /* of an element */
+#define MAX_BUFS     6 /* per element */
 #define MAX_SEGMENTS 16
 #define MAX_BYTES    168 /* of a small request */
 
@@ -64,14 +65,17 @@ struct request {
 	struct stag_xfer_buf bufs[MAX_ELEMS][MAX_BUFS];
 };
 
-/* How a kind of request is thrown. */
+/* Parameters of one kind of random request. */
 struct kind {
 	uint64_t (*length)(void); /* of a buffer */
 	void (*limits)(struct stag_xfer_limits *limits, uint64_t total);
 	unsigned int max_elems, max_bufs;
 };
 
-/* Often where the range before it ends; sometimes the last range there is, or the first. */
+/*
+ * Returns a random address: often where the last range ends; sometimes the last or the first
+ * address possible.
+ */
 static uint64_t place(uint64_t after, uint64_t length)
 {
 	uint64_t addr = percent(65) ? after : percent(50) ? after + below(40) - 20 : dice();
@@ -83,8 +87,8 @@ static uint64_t place(uint64_t after, uint64_t length)
 	return addr;
 }
 
-static uint64_t throw_bufs(struct stag_xfer_elem *elem, struct stag_xfer_buf *bufs,
-			   const struct kind *kind, struct stag_xfer_buf *last)
+static uint64_t random_bufs(struct stag_xfer_elem *elem, struct stag_xfer_buf *bufs,
+			    const struct kind *kind, struct stag_xfer_buf *last)
 {
 	uint64_t total = 0;
 
@@ -102,7 +106,7 @@ static uint64_t throw_bufs(struct stag_xfer_elem *elem, struct stag_xfer_buf *bu
 	return total;
 }
 
-static void throw_request(struct request *r, const struct kind *kind)
+static void random_request(struct request *r, const struct kind *kind)
 {
 	struct stag_xfer_buf last = {.addr = 0x10000};
 	uint64_t total = 0, after = 0x1000;
@@ -112,7 +116,7 @@ static void throw_request(struct request *r, const struct kind *kind)
 					.elems = r->elems,
 					.num_elems = below(kind->max_elems + 1)};
 	for (size_t i = 0; i < r->req.num_elems; i++) {
-		uint64_t length = throw_bufs(&r->elems[i], r->bufs[i], kind, &last);
+		uint64_t length = random_bufs(&r->elems[i], r->bufs[i], kind, &last);
 
 		r->elems[i].remote_addr = place(after, length);
 		r->elems[i].rkey = percent(85) ? rkey : below(3);
@@ -128,13 +132,12 @@ static void throw_request(struct request *r, const struct kind *kind)
 /* ---- every division of a small request -------------------------------- */
 
 /*
- * fewest[i] becomes the number of descriptors of the best one
- * from byte i on. Each end is tried for each begin; nothing is taken for granted about the
- * descriptors between.
+ * Sets fewest[i] to the number of descriptors of the best division from byte i on. Tries each end
+ * for each begin, without assumptions about the descriptors between.
  */
-static void weigh_all(const struct model *m, unsigned int *fewest)
+static void find_best_divisions(const struct model *m, unsigned int *fewest)
 {
-	struct breaks before[MAX_BYTES + 1] = {{0}}; /* each byte, counting its own */
+	struct breaks before[MAX_BYTES + 1] = {{0}}; /* up to and including each byte */
 
 	for (uint64_t i = 1; i < m->total; i++) {
 		const struct piece *p = model_piece(m, i);
@@ -159,11 +162,11 @@ static void weigh_all(const struct model *m, unsigned int *fewest)
 /* ---- claims ------------------------------------------------------------ */
 
 static uint64_t request_seed;
-static uint64_t ended[STAG_XFER_END_KEY + 1]; /* descriptors, by reason */
+static uint64_t ended[STAG_XFER_END_KEY + 1]; /* number of descriptors, by reason */
 
 static void fail_with(const struct request *r, const char *claim)
 {
-	print_error("not so: %s\n", claim);
+	print_error("claim failed: %s\n", claim);
 	print_error("request of STAG_SEED=%" PRIu64 " (run began with %" PRIu64 ")\n", request_seed,
 		    first_seed);
 	stag_xfer_explain(stderr, &r->limits, &r->req);
@@ -176,8 +179,8 @@ static void fail_with(const struct request *r, const char *claim)
 			fail_with(r, #claim);                                                      \
 	} while (0)
 
-/* Judges all descriptors of a request; their number. */
-static uint64_t judge_all(const struct request *r, const struct model *m)
+/* Checks all descriptors of a request, and returns their number. */
+static uint64_t check_all_descriptors(const struct request *r, const struct model *m)
 {
 	struct ibv_sge sge[MAX_SEGMENTS];
 	struct stag_xfer_desc desc = {.sge = sge};
@@ -185,7 +188,7 @@ static uint64_t judge_all(const struct request *r, const struct model *m)
 	uint64_t n = 0, at = 0;
 
 	for (; stag_xfer_form(&r->limits, &r->req, &cursor, &desc); n++) {
-		const char *broken = model_judge(m, at, &desc, &cursor);
+		const char *broken = model_check(m, at, &desc, &cursor);
 
 		if (broken)
 			fail_with(r, broken);
@@ -205,12 +208,12 @@ static uint64_t count_from(const struct model *m, uint64_t at)
 	return stag_xfer_count(m->limits, m->req, &cursor);
 }
 
-static void throw_and_model(struct request *r, struct model *m, const struct kind *kind)
+static void random_request_and_model(struct request *r, struct model *m, const struct kind *kind)
 {
 	uint64_t total;
 
 	dice_state = request_seed;
-	throw_request(r, kind);
+	random_request(r, kind);
 	CLAIM(r, stag_xfer_check(&r->req, &total, NULL) == 0);
 	model_make(m, &r->limits, &r->req);
 	CLAIM(r, total == m->total);
@@ -242,10 +245,10 @@ static void plans_of_small_requests_are_the_best_of_all_divisions(void **state)
 		uint64_t at;
 
 		request_seed = first_seed + i;
-		throw_and_model(&r, &m, &small);
+		random_request_and_model(&r, &m, &small);
 		CLAIM(&r, m.total <= MAX_BYTES);
-		weigh_all(&m, fewest);
-		CLAIM(&r, judge_all(&r, &m) == fewest[0]);
+		find_best_divisions(&m, fewest);
+		CLAIM(&r, check_all_descriptors(&r, &m) == fewest[0]);
 		at = below(m.total + 1);
 		CLAIM(&r, count_from(&m, at) == fewest[at]);
 		descriptors += fewest[0];
@@ -253,13 +256,13 @@ static void plans_of_small_requests_are_the_best_of_all_divisions(void **state)
 	print_message("%d requests, %" PRIu64 " descriptors\n", SMALL_REQUESTS, descriptors);
 }
 
-/* From a byte to some GiB, each size of size as likely as the others. */
+/* Returns from a byte to some GiB, with each order of magnitude equally likely. */
 static uint64_t large_length(void)
 {
 	return percent(10) ? 0 : (GIB * 8 - 1) >> below(33);
 }
 
-/* Hardly more than a hundred descriptors. */
+/* Chooses limits that give hardly more than a hundred descriptors. */
 static void large_limits(struct stag_xfer_limits *limits, uint64_t total)
 {
 	uint64_t least = total / 100 + 1, size = UINT32_MAX >> below(32);
@@ -272,7 +275,7 @@ static void large_limits(struct stag_xfer_limits *limits, uint64_t total)
 
 static const struct kind large = {large_length, large_limits, MAX_ELEMS, MAX_BUFS};
 
-static void plans_of_large_requests_prove_themselves(void **state)
+static void plans_of_large_requests_have_the_fewest_descriptors(void **state)
 {
 	static struct request r;
 	static struct model m;
@@ -282,8 +285,8 @@ static void plans_of_large_requests_prove_themselves(void **state)
 		uint64_t n, at;
 
 		request_seed = first_seed + SMALL_REQUESTS + i;
-		throw_and_model(&r, &m, &large);
-		n = judge_all(&r, &m);
+		random_request_and_model(&r, &m, &large);
+		n = check_all_descriptors(&r, &m);
 		at = m.total ? below(m.total) : 0;
 		CLAIM(&r, count_from(&m, at) <= n);
 		descriptors += n;
@@ -293,11 +296,11 @@ static void plans_of_large_requests_prove_themselves(void **state)
 		      bytes / GIB, descriptors);
 }
 
-/* ---- requests that follow each other ----------------------------------- */
+/* ---- consecutive requests ---------------------------------------------- */
 
 #define PARTS 4
 
-/* Cuts the chain at any elements; some parts have none. */
+/* Cuts the chain at random elements; some parts have none. */
 static void cut(const struct stag_xfer_req *req, struct stag_xfer_req *parts)
 {
 	size_t from = 0;
@@ -313,7 +316,7 @@ static void cut(const struct stag_xfer_req *req, struct stag_xfer_req *parts)
 	}
 }
 
-/* As the manager does it: the next part joins when the one before is all in. */
+/* Forms a descriptor as the manager does: the next part joins when the one before is all in. */
 static bool form_merged(const struct stag_xfer_limits *limits, struct stag_xfer_req *parts,
 			size_t *part, struct stag_xfer_desc *desc)
 {
@@ -343,7 +346,7 @@ static void requests_merged_are_planned_as_one_chain(void **state)
 		size_t part = 0;
 
 		request_seed = first_seed + i;
-		throw_and_model(&r, &m, &small);
+		random_request_and_model(&r, &m, &small);
 		cut(&r.req, parts);
 		while (stag_xfer_form(&r.limits, &r.req, &cursor, &one)) {
 			CLAIM(&r, form_merged(&r.limits, parts, &part, &merged));
@@ -354,8 +357,8 @@ static void requests_merged_are_planned_as_one_chain(void **state)
 	}
 }
 
-/* The dice are not loaded: what was claimed above was claimed of every kind of descriptor. */
-static void every_reason_to_end_was_met_often(void **state)
+/* Checks the random generator: the claims above were tested on every kind of descriptor. */
+static void every_reason_to_end_occurred_often(void **state)
 {
 	for (size_t i = STAG_XFER_END_CHAIN; i <= STAG_XFER_END_KEY; i++) {
 		print_message("end %zu: %" PRIu64 "\n", i, ended[i]);
@@ -367,9 +370,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plans_of_small_requests_are_the_best_of_all_divisions),
-		cmocka_unit_test(plans_of_large_requests_prove_themselves),
+		cmocka_unit_test(plans_of_large_requests_have_the_fewest_descriptors),
 		cmocka_unit_test(requests_merged_are_planned_as_one_chain),
-		cmocka_unit_test(every_reason_to_end_was_met_often),
+		cmocka_unit_test(every_reason_to_end_occurred_often),
 	};
 	const char *seed = getenv("STAG_SEED");
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rails.c - rails that go down and come back, and requests that are called off at every
- * stage of their life.
+ * test_rails.c - rails that go down and come back, and requests that are canceled at every stage of
+ * their life.
  */
 #include "dice.h"
 #include "spy.h"
@@ -25,7 +25,7 @@ static void expect_canceled(struct desk *d, struct work *w)
 
 /* ---- rails ---- */
 
-/* The share of each rail of what is posted. */
+/* Counts the work requests of each rail. */
 static void count_by_rail(struct spy *spy, const struct spy_wr *wr)
 {
 	((uint64_t *)spy->context)[wr->rail] += wr->length;
@@ -51,8 +51,8 @@ static void rails_share_the_work(void **state)
 	desk_close(&d);
 }
 
-/* One after the other goes down; what is left goes on with everything. */
-static void the_rest_of_the_rails_goes_on(void **state)
+/* The rails go down one after the other; the remaining ones continue all requests. */
+static void the_remaining_rails_continue_all_requests(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 10000, .window = 100000};
 	struct pair_wish wish = {.rails = 3};
@@ -87,14 +87,14 @@ static void requests_outlive_all_rails(void **state)
 		submit(&d, &works[0]);
 		for (unsigned int i = 0; i < 2; i++) {
 			pair_end(&d.pair, i, END_NEAR_ERROR);
-			await_down(&d, i);
+			await_rail_down(&d, i);
 		}
-		/* Submitted meanwhile, it waits like the others. */
+		/* A request submitted meanwhile waits like the others. */
 		desk_work(&d, &works[1], op, 0, 100);
 		submit(&d, &works[1]);
 		for (int i = 0; i < 100; i++)
 			assert_null(poll_one(&d));
-		mend(&d, 1);
+		reconnect_rail(&d, 1);
 		await(poll_one(&d));
 		await(poll_one(&d));
 		assert_int_equal(works[0].req.error | works[1].req.error, 0);
@@ -114,7 +114,7 @@ static void a_rail_that_is_up_is_not_replaced(void **state)
 	desk_close(&d);
 }
 
-/* ---- calling off ---- */
+/* ---- canceling ---- */
 
 static void unknown_requests_are_not_canceled(void **state)
 {
@@ -129,7 +129,7 @@ static void unknown_requests_are_not_canceled(void **state)
 	desk_close(&d);
 }
 
-static void a_request_not_begun_is_called_off(void **state)
+static void a_request_not_started_is_canceled(void **state)
 {
 	struct desk d;
 
@@ -153,7 +153,7 @@ static void a_request_not_begun_is_called_off(void **state)
 	desk_close(&d);
 }
 
-static void a_request_half_done_is_called_off(void **state)
+static void a_request_half_done_is_canceled(void **state)
 {
 	struct stag_xfer_attr attr = {.max_transfer = 1000, .descriptors = 2};
 	struct desk d;
@@ -173,7 +173,7 @@ static void a_request_half_done_is_called_off(void **state)
 }
 
 /* Everything is posted: it may still complete. */
-static void a_request_under_way_runs_its_course(void **state)
+static void a_request_in_flight_completes_in_spite_of_cancel(void **state)
 {
 	struct desk d;
 
@@ -189,8 +189,8 @@ static void a_request_under_way_runs_its_course(void **state)
 	desk_close(&d);
 }
 
-/* With its connection lost nothing is under way any more, and no other one is needed. */
-static void a_request_without_a_connection_is_called_off(void **state)
+/* With the connection lost nothing is in flight, so canceling needs no other connection. */
+static void a_request_without_a_connection_is_canceled(void **state)
 {
 	struct desk d;
 
@@ -199,15 +199,15 @@ static void a_request_without_a_connection_is_called_off(void **state)
 		pair_end(&d.pair, 0, END_NEAR_ERROR);
 		desk_work(&d, &works[0], op, 0, LEN);
 		submit(&d, &works[0]);
-		await_down(&d, 0);
+		await_rail_down(&d, 0);
 		desk_work(&d, &works[1], op, 0, LEN);
 		submit(&d, &works[1]);
 		assert_int_equal(stag_xfer_cancel(d.x, &works[1].req), 0);
 		expect_canceled(&d, &works[1]);
 		assert_int_equal(stag_xfer_cancel(d.x, &works[0].req), 0);
 		expect_canceled(&d, &works[0]);
-		/* The manager is as good as before. */
-		mend(&d, 0);
+		/* The manager works as before. */
+		reconnect_rail(&d, 0);
 		desk_work(&d, &works[2], op, 0, LEN);
 		submit(&d, &works[2]);
 		expect_done(&d, &works[2]);
@@ -216,8 +216,8 @@ static void a_request_without_a_connection_is_called_off(void **state)
 	}
 }
 
-/* Of requests that share a descriptor, the others stay. */
-static void a_merged_request_is_called_off_alone(void **state)
+/* Of requests that share a descriptor, the others are not affected. */
+static void a_merged_request_is_canceled_alone(void **state)
 {
 	struct stag_xfer_attr attr = {.descriptors = 1};
 	struct desk d;
@@ -227,7 +227,7 @@ static void a_merged_request_is_called_off_alone(void **state)
 		desk_work(&d, &works[i], STAG_XFER_READ, i * 1000, 1000);
 		submit(&d, &works[i]);
 	}
-	/* The first is under way, the others wait for its descriptor. */
+	/* The first is in flight, the others wait for its descriptor. */
 	assert_int_equal(stag_xfer_cancel(d.x, &works[2].req), 0);
 	for (int i = 0; i < 4; i++)
 		await(poll_one(&d));
@@ -244,15 +244,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rails_share_the_work),
-		cmocka_unit_test(the_rest_of_the_rails_goes_on),
+		cmocka_unit_test(the_remaining_rails_continue_all_requests),
 		cmocka_unit_test(requests_outlive_all_rails),
 		cmocka_unit_test(a_rail_that_is_up_is_not_replaced),
 		cmocka_unit_test(unknown_requests_are_not_canceled),
-		cmocka_unit_test(a_request_not_begun_is_called_off),
-		cmocka_unit_test(a_request_half_done_is_called_off),
-		cmocka_unit_test(a_request_under_way_runs_its_course),
-		cmocka_unit_test(a_request_without_a_connection_is_called_off),
-		cmocka_unit_test(a_merged_request_is_called_off_alone),
+		cmocka_unit_test(a_request_not_started_is_canceled),
+		cmocka_unit_test(a_request_half_done_is_canceled),
+		cmocka_unit_test(a_request_in_flight_completes_in_spite_of_cancel),
+		cmocka_unit_test(a_request_without_a_connection_is_canceled),
+		cmocka_unit_test(a_merged_request_is_canceled_alone),
 	};
 
 	dice_start();

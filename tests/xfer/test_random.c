@@ -2,10 +2,10 @@
 /*
  * test_random.c - random requests through managers of every size, over real queue pairs.
  *
- * Each byte that a request writes, remote or local, has one owner and a state: asked for, posted,
- * proven. So a byte that is posted twice or for nobody, a descriptor that breaks a limit, a
- * request whose state is not what the completions say, and a proven byte that is not
- * there are all found on the spot, and what lies between the ranges in the end.
+ * Each byte that a request writes, remote or local, has one owner and a state: requested, posted,
+ * proven. So these errors are found immediately: a byte that is posted twice or not requested, a
+ * descriptor that breaks a limit, a request whose state contradicts the completions, and a proven
+ * byte that has not arrived. Bytes between the ranges are checked at the end.
  */
 #include "dice.h"
 #include "pair.h"
@@ -20,29 +20,29 @@
 
 #define ARENA	    (1u << 20)
 #define KEYS	    3	/* regions over each arena */
-#define MAX_STORIES 600 /* of a round */
+#define MAX_STORIES 600 /* per round */
 #define MAX_ELEMS   8
-#define MAX_BUFS    4 /* of an element */
+#define MAX_BUFS    4 /* per element */
 
 /* ---- memory ---- */
 
-enum byte { FREE, ASKED, POSTED, PROVEN };
+enum byte { FREE, REQUESTED, POSTED, PROVEN };
 
 struct arena {
 	struct region *region;
 	struct ibv_mr *mrs[KEYS];
-	/* Of the two that are written to: */
-	uint8_t *model;	 /* what it holds in the end */
-	uint16_t *owner; /* the story of each byte */
+	/* Only for the two arenas that are written to: */
+	uint8_t *model;	 /* expected contents at the end */
+	uint16_t *owner; /* the story that owns each byte */
 	uint8_t *state;	 /* enum byte */
-	uint8_t *key;	 /* by which of the regions it is asked for */
-	bool *mangled;	 /* by siw, see there */
+	uint8_t *key;	 /* index of the region whose key is used */
+	bool *mangled;	 /* by siw: see siw_mangles() */
 	size_t used;
 	unsigned int last_key;
 };
 
-static struct arena source, sink;   /* near: of writes, of reads */
-static struct arena target, origin; /* far: of writes, of reads */
+static struct arena source, sink;   /* near: source of writes, sink of reads */
+static struct arena target, origin; /* far: target of writes, origin of reads */
 
 static bool lies_in(const struct arena *a, uint64_t addr, uint64_t len)
 {
@@ -111,8 +111,8 @@ static void close_arenas(void)
 	arena_close(&origin);
 }
 
-/* A place to read from: where the last one ended, or anywhere. */
-static uint8_t *pick(struct arena *a, size_t len)
+/* Picks a range to read from: where the last one ended, or anywhere. */
+static uint8_t *pick_source(struct arena *a, size_t len)
 {
 	if (a->used + len > ARENA || one_in(2)) {
 		a->used = dice(ARENA - len);
@@ -122,8 +122,8 @@ static uint8_t *pick(struct arena *a, size_t len)
 	return a->region->at + a->used - len;
 }
 
-/* A place to write to: for this story alone; behind the last one, or a bit farther. */
-static uint8_t *claim(struct arena *a, size_t len, size_t story)
+/* Reserves a range to write to, for this story alone: behind the last one, or a bit further. */
+static uint8_t *reserve_range(struct arena *a, size_t len, size_t story)
 {
 	size_t at;
 
@@ -135,45 +135,45 @@ static uint8_t *claim(struct arena *a, size_t len, size_t story)
 	assert_true(at + len <= ARENA);
 	for (size_t i = at; i < at + len; i++) {
 		a->owner[i] = (uint16_t)story;
-		a->state[i] = ASKED;
+		a->state[i] = REQUESTED;
 		a->key[i] = (uint8_t)a->last_key;
 	}
 	a->used += len;
 	return a->region->at + at;
 }
 
-/* ---- stories: a request, and what is known about it ---- */
+/* ---- stories: a request, and its expected state ---- */
 
 struct story {
 	struct stag_xfer_req req;
 	struct stag_xfer_elem elems[MAX_ELEMS];
 	struct stag_xfer_buf bufs[MAX_ELEMS][MAX_BUFS];
 	uint64_t total;
-	uint64_t posted, proven;     /* bytes, by the spy */
+	uint64_t posted, proven;     /* bytes, as counted by the spy */
 	uint64_t wrs, wrs_proven;    /* work requests that hold bytes of it */
-	uint64_t last_wr, last_seen; /* numbers of these, so that each counts once */
-	uint64_t told;		     /* by the progress callback */
+	uint64_t last_wr, last_seen; /* number of the last one counted, so that each counts once */
+	uint64_t told;		     /* bytes reported by the progress callback */
 	bool complete;
 };
 
-/* One manager's life. */
+/* The life of one manager. */
 static struct game {
 	struct stag_xfer *x;
 	struct stag_xfer_attr attr;
 	struct stag_xfer_limits limits[STAG_XFER_WRITE + 1];
 	uint32_t send_wr;
 	uint64_t length_scale;
-	bool inject; /* full queues */
+	bool inject; /* simulate full queues */
 	bool siw;
 	unsigned int plugged;
 	struct spy spy;
 
 	size_t wanted, submitted, completed;
-	size_t last_short; /* the last of the short ones that completed, + 1 */
-	uint64_t alone;	   /* descriptors, if each request had its own */
+	size_t last_short; /* number of the last short request that completed, + 1 */
+	uint64_t alone;	   /* descriptors needed if requests were not merged */
 	uint64_t elements, bytes;
 
-	uint64_t wrs, confirms, wrs_proven;  /* posted, by the spy */
+	uint64_t wrs, confirms, wrs_proven;  /* as counted by the spy */
 	uint64_t rail_bytes[PAIR_MAX_RAILS]; /* posted and not proven */
 	struct story stories[MAX_STORIES];
 } game;
@@ -187,13 +187,14 @@ static struct stag_xfer_buf random_buf(struct story *s)
 {
 	struct arena *a = s->req.op == STAG_XFER_READ ? &sink : &source;
 	uint64_t len = one_in(8) ? 0 : dice_size(game.length_scale);
-	uint8_t *at = s->req.op == STAG_XFER_READ ? claim(a, len, number_of(s)) : pick(a, len);
+	uint8_t *at = s->req.op == STAG_XFER_READ ? reserve_range(a, len, number_of(s))
+						  : pick_source(a, len);
 
 	return (struct stag_xfer_buf){
 		.addr = (uintptr_t)at, .length = len, .lkey = a->mrs[a->last_key]->lkey};
 }
 
-/* What the element's bytes will be where they go. */
+/* Computes the contents of the element's destination. */
 static void model_element(const struct story *s, const struct stag_xfer_elem *e)
 {
 	uint64_t remote = e->remote_addr;
@@ -224,7 +225,8 @@ static void random_element(struct story *s, size_t number)
 		s->bufs[number][i] = random_buf(s);
 		len += s->bufs[number][i].length;
 	}
-	at = s->req.op == STAG_XFER_READ ? pick(a, len) : claim(a, len, number_of(s));
+	at = s->req.op == STAG_XFER_READ ? pick_source(a, len)
+					 : reserve_range(a, len, number_of(s));
 	e->remote_addr = (uintptr_t)at;
 	e->rkey = a->mrs[a->last_key]->rkey;
 	s->total += len;
@@ -246,11 +248,11 @@ static void random_story(struct story *s)
 		random_element(s, i);
 }
 
-/* ---- what the spy sees ---- */
+/* ---- callbacks of the spy ---- */
 
 typedef void (*visit)(struct story *s, uint64_t bytes, uint64_t number);
 
-/* Moves bytes that a story asked for on, and tells the stories how many of theirs these are. */
+/* Moves bytes from one state to the next, and reports to their stories how many were theirs. */
 static void advance(struct arena *a, uint64_t addr, uint64_t len, uint32_t key, enum byte from,
 		    visit f, uint64_t number)
 {
@@ -264,7 +266,7 @@ static void advance(struct arena *a, uint64_t addr, uint64_t len, uint32_t key, 
 			if (a->state[at] != from)
 				fail_msg("byte %zu is in state %d, not %d", at, a->state[at], from);
 			if (key != (a == &sink ? mr->lkey : mr->rkey))
-				fail_msg("byte %zu is asked for by another key", at);
+				fail_msg("byte %zu was requested with another key", at);
 			a->state[at]++;
 		}
 		f(&game.stories[a->owner[begin]], at - begin, number);
@@ -310,8 +312,8 @@ static void check_limits(const struct spy_wr *wr)
 }
 
 /*
- * Linux 6.1's siw sends other bytes than it should where 32 or less lie in two pages: with nothing but
- * its own verbs, a read of 12 bytes, one of them in the next page, brings wrong ones.
+ * Linux 6.1's siw sends wrong bytes where 32 or fewer lie in two pages: with nothing but its own
+ * verbs, a read of 12 bytes, one of them in the next page, returns wrong ones.
  */
 static bool siw_mangles(const struct spy_wr *wr)
 {
@@ -321,7 +323,7 @@ static bool siw_mangles(const struct spy_wr *wr)
 	return wr->num_sge == 1 && wr->length <= 32 && from % page + wr->length > page;
 }
 
-static void excuse(const struct spy_wr *wr)
+static void mark_mangled(const struct spy_wr *wr)
 {
 	if (wr->opcode == IBV_WR_RDMA_WRITE)
 		memset(target.mangled + offset_in(&target, wr->remote_addr), true, wr->length);
@@ -339,8 +341,8 @@ static void on_posted(struct spy *spy, const struct spy_wr *wr)
 	}
 	check_limits(wr);
 	if (game.siw && siw_mangles(wr))
-		excuse(wr);
-	advance_wr(wr, ASKED, count_posted, game.wrs);
+		mark_mangled(wr);
+	advance_wr(wr, REQUESTED, count_posted, game.wrs);
 	game.wrs++;
 	game.rail_bytes[wr->rail] += wr->length;
 }
@@ -362,7 +364,7 @@ static void expect_model(const struct arena *a, uint64_t addr, uint64_t len)
 	size_t at = offset_in(a, addr);
 
 	if (!is_as_the_model(a, at, len))
-		fail_msg("%llu proven bytes at %zu are not there", (unsigned long long)len, at);
+		fail_msg("%llu proven bytes at %zu have not arrived", (unsigned long long)len, at);
 }
 
 static void on_proven(struct spy *spy, const struct spy_wr *wr)
@@ -392,7 +394,7 @@ static int on_refuse(struct spy *spy, int count, int *err)
 	return game.inject && one_in(3) ? (int)dice((uint64_t)count) : count;
 }
 
-/* ---- the state at a pause ---- */
+/* ---- the state between polls ---- */
 
 static uint64_t bytes_before(const struct stag_xfer_req *req, const struct stag_xfer_cursor *c)
 {
@@ -417,7 +419,7 @@ static void expect_state(const struct story *s)
 	assert_int_equal(r->bytes_total, s->total);
 	assert_int_equal(r->bytes_done, s->proven);
 	assert_int_equal(r->transfers_done, s->wrs_proven);
-	if (game.inject) { /* some are formed that the queue did not take */
+	if (game.inject) { /* some are formed that the queue did not accept */
 		assert_true(formed >= s->posted);
 		assert_true(r->transfers >= s->wrs);
 	} else {
@@ -440,7 +442,7 @@ static bool merges(void)
 	return !(game.attr.flags & STAG_XFER_NO_MERGE);
 }
 
-/* A request alone takes its minimum; one that begins in another's descriptor may end in one more. */
+/* A request alone takes its minimum; one that begins in another's descriptor may need one more. */
 static void expect_minimum(const struct story *s)
 {
 	uint64_t alone = stag_xfer_count(&game.limits[s->req.op], &s->req, NULL);
@@ -476,9 +478,9 @@ static void expect_complete(struct story *s)
 	game.bytes += s->total;
 }
 
-/* ---- doing ---- */
+/* ---- running requests ---- */
 
-/* Would another story fit in the arenas, whatever it throws? */
+/* Returns whether another story fits in the arenas, whatever its random size. */
 static bool has_room(void)
 {
 	size_t most = (game.length_scale * MAX_BUFS + 64 * (MAX_BUFS + 1)) * MAX_ELEMS;
@@ -517,8 +519,8 @@ static void submit_some(void)
 	}
 }
 
-/* The caller takes completions by itself, and hands them on. */
-static void take_some(struct pair *p)
+/* Polls completions as a caller does, and feeds them to the manager. */
+static void feed_completions(struct pair *p)
 {
 	struct ibv_wc wc;
 
@@ -533,7 +535,7 @@ static void poll_some(struct pair *p)
 	int max = (int)dice_size(16), n;
 
 	if (one_in(16))
-		take_some(p);
+		feed_completions(p);
 	if (game.submitted == game.completed)
 		assert_int_equal(stag_xfer_poll(game.x, done, max), 0);
 	n = one_in(16) ? stag_xfer_wait(game.x, done, max, (int)dice(3))
@@ -578,7 +580,7 @@ static void expect_bytes(struct pair *p)
 	check_canaries(p);
 }
 
-/* ---- a round: a manager, from its making to its end ---- */
+/* ---- a round: a manager, from creation to destruction ---- */
 
 static void random_attr(struct stag_xfer_attr *a)
 {
@@ -611,7 +613,7 @@ static void expect_limits(const struct pair *p)
 	}
 }
 
-/* A device may give more than was asked for. */
+/* Returns the queue's depth: a device may give more than was requested. */
 static uint32_t depth_of(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr;
@@ -630,7 +632,7 @@ static void begin_round(struct pair *p)
 	arena_clear(&target);
 	game.siw = pair_is_siw(p);
 	random_attr(&game.attr);
-	/* To check the manager's books at every call takes its time. */
+	/* Checking the manager's invariants at every call is slow. */
 	if (one_in(16))
 		setenv("STAG_XFER_CHECK", "1", 1);
 	else
@@ -656,7 +658,7 @@ static void begin_round(struct pair *p)
 		spy_rebind(&game.spy, i, NULL);
 }
 
-static size_t play_round(struct pair *p, size_t wanted)
+static size_t run_round(struct pair *p, size_t wanted)
 {
 	size_t most_at_once = one_in(3) ? dice_size(MAX_STORIES) : MAX_STORIES;
 	uint64_t until = deadline();
@@ -693,7 +695,7 @@ static void random_pair(struct pair *p)
 	open_arenas(p);
 }
 
-static void random_requests_arrive_exactly(void **state)
+static void random_requests_move_exactly_their_bytes(void **state)
 {
 	static struct pair p;
 	size_t wanted = scaled(200000), done = 0;
@@ -702,7 +704,7 @@ static void random_requests_arrive_exactly(void **state)
 	while (done < wanted) {
 		if (rounds % 20 == 0)
 			random_pair(&p);
-		done += play_round(&p, wanted - done);
+		done += run_round(&p, wanted - done);
 		if (++rounds % 20 == 0 || done >= wanted) {
 			close_arenas();
 			pair_close(&p);
@@ -714,7 +716,7 @@ static void random_requests_arrive_exactly(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_requests_arrive_exactly),
+		cmocka_unit_test(random_requests_move_exactly_their_bytes),
 	};
 
 	dice_start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * work.c - see work.h.
+ * work.c - helpers for tests of the manager: see work.h.
  */
 #include "work.h"
 
@@ -57,13 +57,13 @@ void desk_work(struct desk *d, struct work *w, enum stag_xfer_op op, size_t off,
 void submit(struct desk *d, struct work *w)
 {
 	if (stag_xfer_submit(d->x, &w->req))
-		fail_msg("not taken: %s", stag_xfer_error(d->x));
+		fail_msg("submit failed: %s", stag_xfer_error(d->x));
 }
 
-static void tell_ends(struct desk *d)
+static void report_disconnects(struct desk *d)
 {
 	for (unsigned int i = 0; i < d->pair.wish.rails; i++)
-		if (pair_ended_mutely(&d->pair, i) && stag_xfer_rail_up(d->x, i))
+		if (pair_ended_unreported(&d->pair, i) && stag_xfer_rail_up(d->x, i))
 			assert_int_equal(stag_xfer_rebind(d->x, i, NULL), 0);
 }
 
@@ -73,7 +73,7 @@ struct work *poll_one(struct desk *d)
 	struct work *w;
 	int n = stag_xfer_poll(d->x, &done, 1);
 
-	tell_ends(d);
+	report_disconnects(d);
 	pair_serve(&d->pair);
 	if (!n)
 		return NULL;
@@ -117,16 +117,16 @@ static bool has_ended(struct desk *d, unsigned int rail)
 	return !stag_xfer_rail_up(d->x, rail) || !pair_is_up(&d->pair, rail);
 }
 
-void await_down(struct desk *d, unsigned int rail)
+void await_rail_down(struct desk *d, unsigned int rail)
 {
 	await((assert_null(poll_one(d)), has_ended(d, rail)));
 }
 
-void mend(struct desk *d, unsigned int rail)
+void reconnect_rail(struct desk *d, unsigned int rail)
 {
 	struct rdma_cm_id *old = pair_replace(&d->pair, rail);
 
-	/* It may not have noticed. */
+	/* The manager may not have noticed the disconnect. */
 	if (stag_xfer_rail_up(d->x, rail))
 		assert_int_equal(stag_xfer_rebind(d->x, rail, NULL), 0);
 	if (stag_xfer_rebind(d->x, rail, pair_qp(&d->pair, rail)))
@@ -134,21 +134,21 @@ void mend(struct desk *d, unsigned int rail)
 	pair_discard(old);
 }
 
-/* Polls once; a request that came back counts. */
-static unsigned int settle_one(struct desk *d)
+/* Polls once; returns the number of requests that came back. */
+static unsigned int poll_and_reconnect(struct desk *d)
 {
 	unsigned int came = poll_one(d) != NULL;
 
 	for (unsigned int i = 0; i < d->pair.wish.rails; i++)
 		if (has_ended(d, i))
-			mend(d, i);
+			reconnect_rail(d, i);
 	return came;
 }
 
-void settle(struct desk *d, unsigned int count)
+void await_returned(struct desk *d, unsigned int count)
 {
 	for (; count; count--)
-		await(settle_one(d));
+		await(poll_and_reconnect(d));
 	for (int i = 0; i < 20; i++)
 		assert_null(poll_one(d));
 }
