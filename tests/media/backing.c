@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * backing.c - see backing.h.
+ * backing.c - helpers for tests of media: see backing.h.
  */
 #include "backing.h"
 
@@ -221,7 +221,7 @@ int perform(struct medium *t, struct deed d)
 	return end(t, &d);
 }
 
-/* ---- the edge ---- */
+/* ---- fault injection ---- */
 
 static void add_event(struct faulty *f, uint64_t cookie, int result)
 {
@@ -248,8 +248,8 @@ static void faulty_queue(struct media_edge *e, const struct media_io *io)
 		f->real->queue(f->real, &mine);
 }
 
-/* Takes one of those that wait, whichever. */
-static struct media_event pick(struct faulty *f)
+/* Removes a random one of the events that wait. */
+static struct media_event pick_event(struct faulty *f)
 {
 	unsigned int n = atomic_load(&f->n_events), i = f->shuffles ? (unsigned int)dice(n) : 0;
 	struct media_event e = f->events[i];
@@ -272,7 +272,7 @@ static unsigned int faulty_reap(struct media_edge *e, struct media_event *events
 		want = f->shuffles ? (unsigned int)dice(4) : 0;
 	}
 	while (got < want && atomic_load(&f->n_events) > 0)
-		events[got++] = pick(f);
+		events[got++] = pick_event(f);
 	if (!f->shuffles && !atomic_load(&f->holds) && got < n)
 		got += f->real->reap(f->real, events + got, n - got);
 	return got;
@@ -305,8 +305,8 @@ int let_pass(struct faulty *f, struct media_io *io)
 	return 0;
 }
 
-void come_between(struct medium *t, struct faulty *f,
-		  int (*verdict)(struct faulty *f, struct media_io *io))
+void inject_between(struct medium *t, struct faulty *f,
+		    int (*verdict)(struct faulty *f, struct media_io *io))
 {
 	memset(f, 0, sizeof(*f));
 	f->edge = (struct media_edge){.queue = faulty_queue,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_cache.c - what is kept in memory: for how long, how much of it, and that nobody reads what is no longer so.
+ * test_cache.c - the medium's cache: how long it keeps bytes, how many, and that no read returns
+ * stale ones.
  */
 #include "backing.h"
 
@@ -18,13 +19,13 @@
 
 static uint8_t *memory;
 
-static struct deed kept(struct deed d, uint32_t ms)
+static struct deed with_cache_time(struct deed d, uint32_t ms)
 {
 	d.op.cache_ms = ms;
 	return d;
 }
 
-/* Behind the medium's back, which shows where a read's bytes come from. */
+/* Changes the file behind the medium's back, to show whether a read comes from the cache. */
 static void poke_byte(struct medium *t, uint64_t at, uint8_t value)
 {
 	poke(t, &value, 1, at);
@@ -34,11 +35,11 @@ static uint8_t read_byte(struct medium *t, uint64_t at, uint32_t ms)
 {
 	uint8_t byte = 0;
 
-	assert_int_equal(perform(t, kept(read_of(&byte, 1, at), ms)), 0);
+	assert_int_equal(perform(t, with_cache_time(read_of(&byte, 1, at), ms)), 0);
 	return byte;
 }
 
-static void what_was_read_is_read_again_from_memory(void **state)
+static void a_second_read_comes_from_the_cache(void **state)
 {
 	static const enum backing backings[] = {ON_DISK, ON_PAGES, ON_TMPFS};
 
@@ -50,25 +51,27 @@ static void what_was_read_is_read_again_from_memory(void **state)
 		assert_int_equal(read_byte(&t, 5000, LONG_MS), 1);
 		poke_byte(&t, 5000, 2);
 		assert_int_equal(read_byte(&t, 5000, LONG_MS), 1);
-		/* Its neighbours came along. */
-		assert_int_equal(perform(&t, kept(read_of(memory, UNIT, 4096), LONG_MS)), 0);
+		/* The rest of the cache unit was read with it. */
+		assert_int_equal(perform(&t, with_cache_time(read_of(memory, UNIT, 4096), LONG_MS)),
+				 0);
 		assert_int_equal(memory[5000 - 4096], 1);
 		assert_int_equal(counters(&t).cache_hits, 2);
 		assert_int_equal(counters(&t).cache_misses, 1);
 		assert_int_equal(counters(&t).cache_bytes, UNIT);
-		/* Who does not ask for it reads the medium. */
+		/* An operation without a cache time reads the medium. */
 		assert_int_equal(read_byte(&t, 5000, 0), 2);
 		close_medium(&t);
 	}
 }
 
-static void what_was_written_is_kept_and_on_the_medium(void **state)
+static void a_write_goes_to_the_cache_and_the_medium(void **state)
 {
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
 	dice_fill(memory, 3 * UNIT);
-	assert_int_equal(perform(&t, kept(write_of(memory, 3 * UNIT, 8192), LONG_MS)), 0);
+	assert_int_equal(perform(&t, with_cache_time(write_of(memory, 3 * UNIT, 8192), LONG_MS)),
+			 0);
 	expect_on_medium(&t, memory, 3 * UNIT, 8192);
 	poke_byte(&t, 8192 + 5, (uint8_t)~memory[5]);
 	assert_int_equal(read_byte(&t, 8192 + 5, LONG_MS), memory[5]);
@@ -76,7 +79,7 @@ static void what_was_written_is_kept_and_on_the_medium(void **state)
 	close_medium(&t);
 }
 
-static void it_is_kept_no_longer_than_asked_for(void **state)
+static void cached_bytes_expire_after_the_requested_time(void **state)
 {
 	struct medium t;
 
@@ -90,15 +93,17 @@ static void it_is_kept_no_longer_than_asked_for(void **state)
 	close_medium(&t);
 }
 
-static void there_is_a_bound_and_the_oldest_go_first(void **state)
+static void a_full_cache_evicts_the_least_recently_used(void **state)
 {
 	struct media_attr attr = {.cache_bytes = 16 * UNIT};
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
 	for (uint64_t i = 0; i < 200; i++) {
-		assert_int_equal(perform(&t, kept(read_of(memory, UNIT, i * UNIT), LONG_MS)), 0);
-		assert_int_equal(perform(&t, kept(read_of(memory, UNIT, 0), LONG_MS)), 0);
+		assert_int_equal(
+			perform(&t, with_cache_time(read_of(memory, UNIT, i * UNIT), LONG_MS)), 0);
+		assert_int_equal(perform(&t, with_cache_time(read_of(memory, UNIT, 0), LONG_MS)),
+				 0);
 		assert_true(counters(&t).cache_bytes <= 16 * UNIT);
 	}
 	assert_int_equal(counters(&t).cache_bytes, 16 * UNIT);
@@ -117,22 +122,23 @@ static void a_write_is_seen_by_every_later_read(void **state)
 		uint8_t bytes[3 * UNIT], back[3 * UNIT];
 
 		dice_fill(bytes, n);
-		assert_int_equal(perform(&t, kept(read_of(back, n, at), LONG_MS)), 0);
-		assert_int_equal(perform(&t, kept(write_of(bytes, n, at), one_in(2) ? LONG_MS : 0)),
+		assert_int_equal(perform(&t, with_cache_time(read_of(back, n, at), LONG_MS)), 0);
+		assert_int_equal(perform(&t, with_cache_time(write_of(bytes, n, at),
+							     one_in(2) ? LONG_MS : 0)),
 				 0);
-		assert_int_equal(perform(&t, kept(read_of(back, n, at), LONG_MS)), 0);
+		assert_int_equal(perform(&t, with_cache_time(read_of(back, n, at), LONG_MS)), 0);
 		assert_memory_equal(bytes, back, n);
 		at = at / 8 * 8;
-		assert_int_equal(perform(&t, kept(read_of(&value, 8, at), LONG_MS)), 0);
+		assert_int_equal(perform(&t, with_cache_time(read_of(&value, 8, at), LONG_MS)), 0);
 		assert_int_equal(perform(&t, add_of(at)), 0);
-		assert_int_equal(perform(&t, kept(read_of(back, 8, at), LONG_MS)), 0);
+		assert_int_equal(perform(&t, with_cache_time(read_of(back, 8, at), LONG_MS)), 0);
 		value++;
 		assert_memory_equal(&value, back, 8);
 	}
 	close_medium(&t);
 }
 
-static void a_write_of_another_process_is_seen(void **state)
+static void a_write_of_another_process_invalidates_the_cache(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct medium a, b;
@@ -154,19 +160,19 @@ static void a_write_of_another_process_is_seen(void **state)
 	close_medium(&a);
 }
 
-/* It is read, then written by another, and only then does who read it hear of it. */
-static void what_was_written_meanwhile_is_not_kept(void **state)
+/* The bytes are read, then written through another medium, and only then does the read complete. */
+static void a_read_overtaken_by_a_write_is_not_cached(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	static struct faulty faulty;
 	uint8_t old = 1, new = 2, seen;
-	struct deed d = kept(read_of(&seen, 1, 5000), LONG_MS);
+	struct deed d = with_cache_time(read_of(&seen, 1, 5000), LONG_MS);
 	struct medium a, b;
 
 	assert_true(open_medium(&a, ON_TMPFS, SIZE, &attr));
 	attr.fd = b.fd = a.fd;
 	assert_int_equal(media_open(&b.m, &attr), 0);
-	come_between(&a, &faulty, let_pass);
+	inject_between(&a, &faulty, let_pass);
 	assert_int_equal(perform(&b, write_of(&old, 1, 5000)), 0);
 	atomic_store(&faulty.holds, true);
 	begin(&a, &d);
@@ -181,9 +187,9 @@ static void what_was_written_meanwhile_is_not_kept(void **state)
 	close_medium(&a);
 }
 
-/* ---- beside each other ---- */
+/* ---- concurrent reads and writes ---- */
 
-struct race {
+struct run_race {
 	struct medium *writer, *reader;
 	_Atomic uint64_t published;
 	uint64_t count;
@@ -192,7 +198,7 @@ struct race {
 
 static void *write_numbers(void *arg)
 {
-	struct race *r = arg;
+	struct run_race *r = arg;
 	uint64_t *block;
 
 	if (posix_memalign((void **)&block, 4096, UNIT))
@@ -201,8 +207,8 @@ static void *write_numbers(void *arg)
 		for (int i = 0; i < UNIT / 8; i++)
 			block[i] = v;
 		if (r->in_place ? perform(r->writer, add_of(UNIT))
-				: perform(r->writer,
-					  kept(write_of(block, UNIT, UNIT), v % 3 ? LONG_MS : 0)))
+				: perform(r->writer, with_cache_time(write_of(block, UNIT, UNIT),
+								     v % 3 ? LONG_MS : 0)))
 			abort();
 		atomic_store(&r->published, v);
 	}
@@ -210,9 +216,9 @@ static void *write_numbers(void *arg)
 	return NULL;
 }
 
-static void race(struct medium *writer, struct medium *reader, bool in_place)
+static void run_race(struct medium *writer, struct medium *reader, bool in_place)
 {
-	struct race r = {
+	struct run_race r = {
 		.writer = writer, .reader = reader, .count = lessened(3000), .in_place = in_place};
 	uint64_t known = 0, seen;
 	pthread_t thread;
@@ -220,9 +226,10 @@ static void race(struct medium *writer, struct medium *reader, bool in_place)
 	assert_int_equal(pthread_create(&thread, NULL, write_numbers, &r), 0);
 	while (known < r.count) {
 		known = atomic_load(&r.published);
-		assert_int_equal(perform(reader, kept(read_of(&seen, 8, UNIT), LONG_MS)), 0);
+		assert_int_equal(perform(reader, with_cache_time(read_of(&seen, 8, UNIT), LONG_MS)),
+				 0);
 		if (seen < known)
-			fail_msg("%llu was written, %llu is read", (unsigned long long)known,
+			fail_msg("%llu was written, %llu was read", (unsigned long long)known,
 				 (unsigned long long)seen);
 		known = seen > known ? seen : known;
 		if (known > atomic_load(&r.published))
@@ -231,19 +238,19 @@ static void race(struct medium *writer, struct medium *reader, bool in_place)
 	pthread_join(thread, NULL);
 }
 
-static void nobody_reads_what_is_no_longer_so(void **state)
+static void concurrent_reads_never_return_stale_bytes(void **state)
 {
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
-	race(&t, &t, false);
+	run_race(&t, &t, false);
 	close_medium(&t);
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
-	race(&t, &t, true);
+	run_race(&t, &t, true);
 	close_medium(&t);
 }
 
-static void nor_what_another_process_has_changed(void **state)
+static void reads_never_return_bytes_stale_by_another_process(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct medium a, b;
@@ -251,7 +258,7 @@ static void nor_what_another_process_has_changed(void **state)
 	assert_true(open_medium(&a, ON_TMPFS, SIZE, &attr));
 	attr.fd = b.fd = a.fd;
 	assert_int_equal(media_open(&b.m, &attr), 0);
-	race(&a, &b, false);
+	run_race(&a, &b, false);
 	media_close(b.m);
 	close_medium(&a);
 }
@@ -271,15 +278,15 @@ static int stop(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_read_is_read_again_from_memory),
-		cmocka_unit_test(what_was_written_is_kept_and_on_the_medium),
-		cmocka_unit_test(it_is_kept_no_longer_than_asked_for),
-		cmocka_unit_test(there_is_a_bound_and_the_oldest_go_first),
+		cmocka_unit_test(a_second_read_comes_from_the_cache),
+		cmocka_unit_test(a_write_goes_to_the_cache_and_the_medium),
+		cmocka_unit_test(cached_bytes_expire_after_the_requested_time),
+		cmocka_unit_test(a_full_cache_evicts_the_least_recently_used),
 		cmocka_unit_test(a_write_is_seen_by_every_later_read),
-		cmocka_unit_test(a_write_of_another_process_is_seen),
-		cmocka_unit_test(what_was_written_meanwhile_is_not_kept),
-		cmocka_unit_test(nobody_reads_what_is_no_longer_so),
-		cmocka_unit_test(nor_what_another_process_has_changed),
+		cmocka_unit_test(a_write_of_another_process_invalidates_the_cache),
+		cmocka_unit_test(a_read_overtaken_by_a_write_is_not_cached),
+		cmocka_unit_test(concurrent_reads_never_return_stale_bytes),
+		cmocka_unit_test(reads_never_return_bytes_stale_by_another_process),
 	};
 
 	return cmocka_run_group_tests_name("media/cache", tests, start, stop);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_edges.c - several who write parts of the same blocks, and count in the same words: threads, media of one
- * file, and processes. Nothing is lost.
+ * test_edges.c - several writers of parts of the same blocks, which also count in the same words:
+ * threads, media of one file, and processes. No write is lost.
  */
 #include "backing.h"
 
@@ -22,7 +22,7 @@
 
 #define SIZE	 (64 * KIB)
 #define WRITERS	 4
-#define SLICE	 100 /* bytes: five writers' parts, and more, are in a block */
+#define SLICE	 100 /* bytes: a block has slices of five writers and more */
 #define COUNTERS 3
 #define AT_ONCE	 8
 
@@ -34,7 +34,10 @@ struct writer {
 	pthread_t thread;
 };
 
-/* Which bytes are a writer's, in turns all over the medium; the words that are counted in are nobody's. */
+/*
+ * Returns the offset of a writer's slice: slices alternate all over the medium; the words used as
+ * counters belong to no writer.
+ */
 static uint64_t slice_at(unsigned int writer, uint64_t i)
 {
 	return 4096 + (i * WRITERS + writer) * SLICE;
@@ -56,8 +59,8 @@ static bool is_done(struct writer *w, struct worker *k)
 	return true;
 }
 
-/* Its slice i gets the round's byte, or a word is one more. */
-static void set_to_work(struct writer *w, struct worker *k, uint64_t i, uint8_t round)
+/* Writes the round's byte to slice i, or increments a word. */
+static void start_operation(struct writer *w, struct worker *k, uint64_t i, uint8_t round)
 {
 	memset(k->bytes, round, SLICE);
 	k->deed = i % 4 == 3 ? add_of(8 * (i % COUNTERS))
@@ -74,7 +77,7 @@ static void *write_all(void *arg)
 	for (unsigned long round = 1; round <= w->rounds && !w->error; round++) {
 		for (uint64_t i = 0; i < SLICES; i += AT_ONCE) {
 			for (uint64_t k = 0; k < AT_ONCE && i + k < SLICES; k++)
-				set_to_work(w, &workers[k], i + k, (uint8_t)round);
+				start_operation(w, &workers[k], i + k, (uint8_t)round);
 			media_kick(w->t->m);
 			for (uint64_t k = 0; k < AT_ONCE && i + k < SLICES; k++)
 				while (!is_done(w, &workers[k]) && !too_late(until))
@@ -131,7 +134,7 @@ static void run_threads(struct medium *media[WRITERS], unsigned long rounds)
 	expect_all(media[0], rounds);
 }
 
-static void threads_lose_nothing(void **state)
+static void threads_lose_no_writes(void **state)
 {
 	for (int b = 0; b < NUM_BACKINGS; b++) {
 		struct medium t, *same[WRITERS] = {&t, &t, &t, &t};
@@ -143,8 +146,8 @@ static void threads_lose_nothing(void **state)
 	}
 }
 
-/* Each has a medium of its own, as processes have. */
-static void media_of_one_file_lose_nothing(void **state)
+/* Each thread has a medium of its own, as processes have. */
+static void media_of_one_file_lose_no_writes(void **state)
 {
 	static const enum backing backings[] = {ON_DISK, ON_TMPFS};
 
@@ -167,9 +170,9 @@ static void media_of_one_file_lose_nothing(void **state)
 	}
 }
 
-/* ---- who waits for whom, step by step ---- */
+/* ---- locks between media, step by step ---- */
 
-static uint8_t *blocks;	    /* two of them, aligned */
+static uint8_t *blocks;	    /* two blocks, aligned */
 static struct faulty of[2]; /* the edges of two media of one file */
 
 static void open_two(struct medium *t)
@@ -181,7 +184,7 @@ static void open_two(struct medium *t)
 	attr.fd = t[1].fd = t[0].fd;
 	assert_int_equal(media_open(&t[1].m, &attr), 0);
 	for (int i = 0; i < 2; i++)
-		come_between(&t[i], &of[i], let_pass);
+		inject_between(&t[i], &of[i], let_pass);
 }
 
 static void close_two(struct medium *t)
@@ -191,8 +194,8 @@ static void close_two(struct medium *t)
 	free(blocks);
 }
 
-/* Long enough to try several times, and to look for the dead. */
-static void wait_in_vain(struct medium *t, struct deed *d, atomic_ulong *tries)
+/* Waits long enough for several attempts, and for a search for dead owners. */
+static void expect_still_waiting(struct medium *t, struct deed *d, atomic_ulong *tries)
 {
 	unsigned long until = atomic_load(tries) + 70;
 
@@ -201,7 +204,10 @@ static void wait_in_vain(struct medium *t, struct deed *d, atomic_ulong *tries)
 	assert_false(atomic_load(&d->done));
 }
 
-/* First one medium's, which does not hear that it was done, and then the other's. */
+/*
+ * Starts an operation of one medium whose completion is held back, and then one of the other
+ * medium, which must wait.
+ */
 static void expect_second_waits(struct deed first, struct deed second)
 {
 	struct medium t[2];
@@ -218,24 +224,24 @@ static void expect_second_waits(struct deed first, struct deed second)
 	media_kick(t[0].m);
 	await((media_poll(t[0].m), atomic_load(&of[0].n_events) > 0));
 	begin(&t[1], &second);
-	wait_in_vain(&t[1], &second, &of[1].seen[MEDIA_IO_TIMEOUT]);
+	expect_still_waiting(&t[1], &second, &of[1].seen[MEDIA_IO_TIMEOUT]);
 	assert_int_equal(of[1].seen[MEDIA_IO_READ] + of[1].seen[MEDIA_IO_WRITE], 0);
 	atomic_store(&of[0].holds, false);
 	assert_int_equal(end(&t[0], &first), 0);
 	assert_int_equal(end(&t[1], &second), 0);
-	/* The whole block, and the piece where it came second. */
+	/* The second one's bytes are there: the whole block, or its part. */
 	if (second.op.length < 4096)
 		memset(blocks + second.op.offset, 2, second.op.length);
 	expect_on_medium(&t[0], second.op.length < 4096 ? blocks : blocks + 4096, 4096, 0);
 	close_two(t);
 }
 
-static void who_writes_all_of_a_block_is_waited_for(void **state)
+static void a_write_of_a_part_waits_for_a_write_of_the_block(void **state)
 {
 	expect_second_waits(write_of(NULL, 4096, 0), write_of(NULL, 100, 50));
 }
 
-static void who_writes_a_part_of_a_block_is_waited_for(void **state)
+static void a_write_of_a_block_waits_for_a_write_of_a_part(void **state)
 {
 	expect_second_waits(write_of(NULL, 100, 50), write_of(NULL, 4096, 0));
 }
@@ -258,7 +264,7 @@ static pid_t start_writer(int fd, unsigned int number, unsigned long rounds)
 	return pid;
 }
 
-static void processes_lose_nothing(void **state)
+static void processes_lose_no_writes(void **state)
 {
 	static const enum backing backings[] = {ON_DISK, ON_PAGES, ON_TMPFS};
 
@@ -279,8 +285,8 @@ static void processes_lose_nothing(void **state)
 	}
 }
 
-/* Killed at some moment, in the middle of something more often than not. */
-static void the_dead_are_passed_over(void **state)
+/* Kills a writer at a random moment, most often in the middle of an operation. */
+static void locks_of_killed_processes_are_taken_over(void **state)
 {
 	for (int round = 0; round < 20; round++) {
 		struct media_attr attr = {.flags = MEDIA_SHARED};
@@ -312,8 +318,8 @@ static void table_path(const struct medium *t, char *path, size_t size)
 		 (unsigned long long)st.st_ino);
 }
 
-/* Nothing is left of the shared table when the last has gone. */
-static void the_table_goes_with_the_last(void **state)
+/* The shared table is removed when the last medium is closed. */
+static void the_last_close_removes_the_table(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct media *other;
@@ -332,14 +338,14 @@ static void the_table_goes_with_the_last(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void stay(void)
+static void wait_for_kill(void)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;)
 		pause();
 }
 
-/* Opens it and does as told; the parent goes on when it is open. */
+/* Opens the medium in a child, which then calls `then`; the parent continues when it is open. */
 static pid_t start_holder(int fd, void (*then)(void))
 {
 	struct media_attr attr = {.fd = fd, .flags = MEDIA_SHARED};
@@ -377,14 +383,17 @@ static bool has_table(const struct medium *t)
 
 static void hold_and_die(const struct medium *t)
 {
-	pid_t pid = start_holder(t->fd, stay);
+	pid_t pid = start_holder(t->fd, wait_for_kill);
 
 	assert_true(has_table(t));
 	kill_and_wait(pid);
 }
 
-/* As if somebody else had died. It is never seen as ours, by other tests either. */
-static void make_strange_table(const struct medium *t, char *path, size_t size)
+/*
+ * Makes a table as if another process had died. Its name can never be one of ours, in other tests
+ * either.
+ */
+static void make_foreign_table(const struct medium *t, char *path, size_t size)
 {
 	char other[64];
 
@@ -395,24 +404,27 @@ static void make_strange_table(const struct medium *t, char *path, size_t size)
 	assert_int_equal(rename(other, path), 0);
 }
 
-/* Who opens any other medium removes it; that of a live process stays, and a stranger's. */
-static void what_the_dead_left_is_removed(void **state)
+/*
+ * Opening any other medium removes a dead process's table; that of a live process stays, and so
+ * does another user's.
+ */
+static void tables_of_dead_processes_are_removed(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct medium dead = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
 	struct medium live = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
 	struct medium strange = {.fd = make_file(ON_TMPFS, SIZE, NULL)}, t;
-	pid_t holder = start_holder(live.fd, stay);
+	pid_t holder = start_holder(live.fd, wait_for_kill);
 	bool is_root = geteuid() == 0;
 	char path[64];
 
 	if (is_root)
-		make_strange_table(&strange, path, sizeof(path));
+		make_foreign_table(&strange, path, sizeof(path));
 	hold_and_die(&dead);
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
 
-	await(!has_table(&dead)); /* other tests may be at it, too */
+	await(!has_table(&dead)); /* other tests may be removing it, too */
 	assert_true(has_table(&live));
 	assert_true(has_table(&t));
 	assert_int_equal(has_table(&strange), is_root);
@@ -425,16 +437,16 @@ static void what_the_dead_left_is_removed(void **state)
 	close(strange.fd);
 }
 
-static void exit_as_if_nothing_were_open(void)
+static void exit_without_close(void)
 {
 	exit(0);
 }
 
-/* A program need not close what it has opened. */
-static void nothing_is_left_by_who_exits(void **state)
+/* A program need not close its media. */
+static void exiting_without_close_leaves_no_table(void **state)
 {
 	struct medium t = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
-	pid_t pid = start_holder(t.fd, exit_as_if_nothing_were_open);
+	pid_t pid = start_holder(t.fd, exit_without_close);
 	int status;
 
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -443,8 +455,8 @@ static void nothing_is_left_by_who_exits(void **state)
 	close(t.fd);
 }
 
-/* A child that was made behind our back keeps a descriptor, and neither a lock nor the table. */
-static void a_child_that_nobody_told_of_keeps_nothing(void **state)
+/* A child forked without notice keeps a descriptor, but neither a lock nor the table. */
+static void a_bare_forked_child_keeps_no_lock_and_no_table(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct media *other;
@@ -456,7 +468,7 @@ static void a_child_that_nobody_told_of_keeps_nothing(void **state)
 	assert_int_equal(media_open(&other, &attr), 0);
 	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0)
-		stay();
+		wait_for_kill();
 	media_close(other);
 	assert_int_equal(media_open(&other, &attr), 0);
 	media_close(other);
@@ -466,8 +478,8 @@ static void a_child_that_nobody_told_of_keeps_nothing(void **state)
 	close(t.fd);
 }
 
-/* Something of that name which is no table, or a stranger's. */
-static void what_cannot_be_trusted_is_refused(void **state)
+/* A shared object of that name that is no table, or belongs to another user. */
+static void an_untrusted_table_is_refused(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 	struct medium t = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
@@ -499,17 +511,17 @@ static int start(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_lose_nothing),
-		cmocka_unit_test(media_of_one_file_lose_nothing),
-		cmocka_unit_test(who_writes_all_of_a_block_is_waited_for),
-		cmocka_unit_test(who_writes_a_part_of_a_block_is_waited_for),
-		cmocka_unit_test(processes_lose_nothing),
-		cmocka_unit_test(the_dead_are_passed_over),
-		cmocka_unit_test(the_table_goes_with_the_last),
-		cmocka_unit_test(what_the_dead_left_is_removed),
-		cmocka_unit_test(nothing_is_left_by_who_exits),
-		cmocka_unit_test(a_child_that_nobody_told_of_keeps_nothing),
-		cmocka_unit_test(what_cannot_be_trusted_is_refused),
+		cmocka_unit_test(threads_lose_no_writes),
+		cmocka_unit_test(media_of_one_file_lose_no_writes),
+		cmocka_unit_test(a_write_of_a_part_waits_for_a_write_of_the_block),
+		cmocka_unit_test(a_write_of_a_block_waits_for_a_write_of_a_part),
+		cmocka_unit_test(processes_lose_no_writes),
+		cmocka_unit_test(locks_of_killed_processes_are_taken_over),
+		cmocka_unit_test(the_last_close_removes_the_table),
+		cmocka_unit_test(tables_of_dead_processes_are_removed),
+		cmocka_unit_test(exiting_without_close_leaves_no_table),
+		cmocka_unit_test(a_bare_forked_child_keeps_no_lock_and_no_table),
+		cmocka_unit_test(an_untrusted_table_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("media/edges", tests, start, NULL);

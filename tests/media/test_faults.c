@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults.c - what goes wrong at the kernel's side: the operation that it happened to says so, and nothing
- * else notices.
+ * test_faults.c - errors of the kernel's side: the operation concerned reports it, and no other one
+ * is affected.
  */
 #include "backing.h"
 
@@ -25,7 +25,7 @@ static struct faulty faulty;
 static const enum backing backings[] = {ON_DISK, ON_PAGES, ON_TMPFS};
 #define NUM 3
 
-/* ---- less than was asked for ---- */
+/* ---- short transfers ---- */
 
 static int shorten(struct faulty *f, struct media_io *io)
 {
@@ -45,7 +45,7 @@ static int shorten(struct faulty *f, struct media_io *io)
 	return 0;
 }
 
-static void move_about(struct medium *t)
+static void write_and_read_back(struct medium *t)
 {
 	for (int i = 0; i < 60; i++) {
 		uint64_t n = dice_size(300 * KIB), at = dice(SIZE - n), shift = dice(2) * dice(600);
@@ -66,10 +66,10 @@ static void short_transfers_are_continued(void **state)
 		struct medium t;
 
 		assert_true(open_medium(&t, backings[b], SIZE, NULL));
-		come_between(&t, &faulty, shorten);
+		inject_between(&t, &faulty, shorten);
 		faulty.value = media_block(t.m);
 		memset(model, 0, SIZE);
-		move_about(&t);
+		write_and_read_back(&t);
 		assert_int_equal(counters(&t).errors, 0);
 		close_medium(&t);
 	}
@@ -82,7 +82,7 @@ static void a_short_vector_is_continued(void **state)
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
-	come_between(&t, &faulty, shorten);
+	inject_between(&t, &faulty, shorten);
 	faulty.value = 1;
 	dice_fill(memory, 128 * KIB);
 	d.op.iov = iov;
@@ -96,21 +96,21 @@ static void a_short_vector_is_continued(void **state)
 	close_medium(&t);
 }
 
-/* ---- again ---- */
+/* ---- interrupted operations ---- */
 
-static int again_so_often(struct faulty *f, struct media_io *io)
+static int return_eagain(struct faulty *f, struct media_io *io)
 {
 	static const int passing[] = {-EINTR, -EAGAIN, -ECANCELED};
 
 	return f->at-- > 0 ? passing[dice(3)] : 0;
 }
 
-static void what_is_interrupted_is_tried_again(void **state)
+static void interrupted_operations_are_retried(void **state)
 {
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
-	come_between(&t, &faulty, again_so_often);
+	inject_between(&t, &faulty, return_eagain);
 	faulty.at = 50;
 	dice_fill(memory, 4096);
 	assert_int_equal(perform(&t, write_of(memory, 4096, 4096)), 0);
@@ -131,7 +131,7 @@ static int eio_at(struct faulty *f, struct media_io *io)
 
 #define DEEDS 12
 
-/* Neighbours, all of them in the same few blocks. */
+/* Prepares operations that are neighbours in the same few blocks. */
 static void prepare(struct deed *deeds)
 {
 	for (int i = 0; i < DEEDS; i++)
@@ -141,7 +141,7 @@ static void prepare(struct deed *deeds)
 			deeds[i] = write_of(memory + i * 300, 300, 1000 + (uint64_t)i * 300);
 }
 
-/* Words lie in slices, so only what is the write's alone is compared. */
+/* Compares the bytes of the writes that did not fail, except for the words that lie in slices. */
 static void expect_others(struct medium *t, struct deed *deeds)
 {
 	for (int i = 0; i < DEEDS; i++)
@@ -156,11 +156,11 @@ static void fail_at(enum backing b, long n)
 	int failed = 0;
 
 	assert_true(open_medium(&t, b, SIZE, NULL));
-	come_between(&t, &faulty, eio_at);
+	inject_between(&t, &faulty, eio_at);
 	faulty.at = n;
 	prepare(deeds);
 	for (int i = 0; i < DEEDS; i++) {
-		/* The words are elsewhere. */
+		/* Atomics are elsewhere. */
 		if (deeds[i].op.kind == MEDIA_ATOMIC)
 			deeds[i].op.offset += 8192;
 		begin(&t, &deeds[i]);
@@ -181,7 +181,7 @@ static void fail_at(enum backing b, long n)
 	close_medium(&t);
 }
 
-static void an_error_is_of_its_operation_alone(void **state)
+static void an_error_fails_its_operation_alone(void **state)
 {
 	dice_fill(memory, DEEDS * 300);
 	for (int b = 0; b < NUM; b++)
@@ -194,13 +194,13 @@ static int sync_fails_once(struct faulty *f, struct media_io *io)
 	return io->kind == MEDIA_IO_SYNC && f->at-- == 0 ? -EIO : 0;
 }
 
-/* The kernel has forgotten what it could not write by then. */
-static void after_a_failed_flush_none_succeeds(void **state)
+/* After a failed flush the kernel has dropped the pages that it could not write. */
+static void after_a_failed_flush_all_flushes_fail(void **state)
 {
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_PAGES, SIZE, NULL));
-	come_between(&t, &faulty, sync_fails_once);
+	inject_between(&t, &faulty, sync_fails_once);
 	assert_int_equal(perform(&t, flush_of()), -EIO);
 	assert_int_equal(perform(&t, flush_of()), -EIO);
 	assert_int_equal(perform(&t, write_of(memory, 100, 7)), 0);
@@ -222,28 +222,27 @@ static void a_truncated_file_is_noticed(void **state)
 		assert_int_equal(perform(&t, read_of(memory + SIZE / 2, 4096, SIZE / 2)), -ENXIO);
 		assert_int_equal(perform(&t, read_of(memory + SIZE / 2, 4096, SIZE / 2 - 100)),
 				 -ENXIO);
-		/* It is not made longer again by a write. */
+		/* A write does not make the file longer again. */
 		assert_int_equal(perform(&t, write_of(memory, 4096, SIZE / 2)), -ENXIO);
 		assert_int_equal(media_size(t.m), SIZE / 2);
 		assert_int_equal(lseek(t.fd, 0, SEEK_END), SIZE / 2);
 		expect_on_medium(&t, memory, 8192, 0);
 		assert_int_equal(perform(&t, write_of(memory, 4096, SIZE / 2 - 4096)), 0);
-		/* And if it is grown it goes on. */
+		/* After the file is extended, operations succeed again. */
 		assert_int_equal(ftruncate(t.fd, SIZE), 0);
 		assert_int_equal(perform(&t, write_of(memory, 4096, SIZE - 4096)), 0);
 		close_medium(&t);
 	}
 }
 
-/* What is left of a block is not there: it is not written as zeroes. */
-static void a_block_that_has_gone_is_not_written_back(void **state)
+/* The rest of a truncated block is missing: it is not written back as zeroes. */
+static void a_truncated_block_is_not_written_back(void **state)
 {
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
 	if (media_is_direct(t.m)) {
-		assert_int_equal(perform(&t, write_of(memory, 10, 0)),
-				 0); /* the size was looked at */
+		assert_int_equal(perform(&t, write_of(memory, 10, 0)), 0); /* reads the size */
 		assert_int_equal(ftruncate(t.fd, 0), 0);
 		assert_int_equal(perform(&t, write_of(memory, 100, 5000)), -ENXIO);
 		assert_int_equal(lseek(t.fd, 0, SEEK_END), 0);
@@ -251,7 +250,7 @@ static void a_block_that_has_gone_is_not_written_back(void **state)
 	close_medium(&t);
 }
 
-/* ---- no room ---- */
+/* ---- no space ---- */
 
 static void fill_up(void)
 {
@@ -281,14 +280,17 @@ static void fill_up(void)
 	_exit(failed > 30 && failed < 60 ? 0 : 6);
 }
 
-static int say(const char *path, const char *text)
+static int write_line(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	return fd < 0 || write(fd, text, strlen(text)) < 0 || close(fd) ? -1 : 0;
 }
 
-/* A mount namespace, by way of a user namespace if need be; who is nobody there could make no file. */
+/*
+ * Enters a mount namespace, through a user namespace if necessary; there, an unmapped user could
+ * create no file.
+ */
 static int own_mounts(void)
 {
 	char uid[32], gid[32];
@@ -299,11 +301,11 @@ static int own_mounts(void)
 	snprintf(gid, sizeof(gid), "0 %u 1", getegid());
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
 		return -1;
-	return say("/proc/self/uid_map", uid) || say("/proc/self/setgroups", "deny") ||
-	       say("/proc/self/gid_map", gid);
+	return write_line("/proc/self/uid_map", uid) ||
+	       write_line("/proc/self/setgroups", "deny") || write_line("/proc/self/gid_map", gid);
 }
 
-static void a_full_medium_keeps_what_it_has(void **state)
+static void a_full_medium_keeps_the_written_bytes(void **state)
 {
 	int status;
 	pid_t pid;
@@ -341,12 +343,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(short_transfers_are_continued),
 		cmocka_unit_test(a_short_vector_is_continued),
-		cmocka_unit_test(what_is_interrupted_is_tried_again),
-		cmocka_unit_test(an_error_is_of_its_operation_alone),
-		cmocka_unit_test(after_a_failed_flush_none_succeeds),
+		cmocka_unit_test(interrupted_operations_are_retried),
+		cmocka_unit_test(an_error_fails_its_operation_alone),
+		cmocka_unit_test(after_a_failed_flush_all_flushes_fail),
 		cmocka_unit_test(a_truncated_file_is_noticed),
-		cmocka_unit_test(a_block_that_has_gone_is_not_written_back),
-		cmocka_unit_test(a_full_medium_keeps_what_it_has),
+		cmocka_unit_test(a_truncated_block_is_not_written_back),
+		cmocka_unit_test(a_full_medium_keeps_the_written_bytes),
 	};
 
 	return cmocka_run_group_tests_name("media/faults", tests, allocate, release);

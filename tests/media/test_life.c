@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_life.c - opening, sleeping, forking, closing; and what reaches the kernel, and when.
+ * test_life.c - opening, waiting for events, forking, closing; and which system calls are made, and
+ * when.
  */
 #include "backing.h"
 
@@ -26,7 +27,7 @@ static struct faulty faulty;
 
 /* ---- opening ---- */
 
-static void what_is_no_medium_is_refused(void **state)
+static void an_unsuitable_file_is_refused(void **state)
 {
 	struct media_attr attr = {.fd = -1};
 	struct media *m;
@@ -70,7 +71,7 @@ static void expect_child(pid_t pid)
 	assert_int_equal(status, 0);
 }
 
-static void an_ordinary_user_with_little_locked_memory_can(void **state)
+static void an_ordinary_user_with_little_locked_memory_can_open(void **state)
 {
 	static const struct rlimit little = {64 * KIB, 64 * KIB};
 	int fd = make_file(IN_MEMORY, SIZE, NULL);
@@ -116,8 +117,8 @@ static void a_batch_is_one_system_call(void **state)
 	close_medium(&t);
 }
 
-/* Anything but read, write and exit would be the end of it. */
-static void polling_in_vain_makes_no_system_call(void **state)
+/* The kernel kills the child at any system call but read, write and exit (seccomp). */
+static void polling_without_events_makes_no_system_call(void **state)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 	skip();
@@ -145,12 +146,12 @@ static void flushes_are_fdatasync(void **state)
 	struct deed d;
 
 	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
-	come_between(&t, &faulty, let_pass);
+	inject_between(&t, &faulty, let_pass);
 	assert_int_equal(perform(&t, write_of(memory, 8192, 0)), 0);
 	assert_int_equal(faulty.durable, 0);
 	assert_int_equal(perform(&t, flush_of()), 0);
 	assert_int_equal(faulty.seen[MEDIA_IO_SYNC], 1);
-	/* A durable write is so by itself; one of several steps is flushed behind them. */
+	/* A durable write needs no flush; one of several steps is flushed after them. */
 	d = write_of(memory, 8192, 0);
 	d.op.durable = true;
 	assert_int_equal(perform(&t, d), 0);
@@ -166,20 +167,20 @@ static void flushes_are_fdatasync(void **state)
 	close_medium(&t);
 }
 
-static uint64_t keep(const struct media_op *op, uint64_t found)
+static uint64_t keep_value(const struct media_op *op, uint64_t found)
 {
 	return found;
 }
 
-/* What it found may be in caches only, where somebody left it who asked for less. */
+/* The value found may be only in caches, where an operation that was not durable left it. */
 static void a_durable_atomic_is_written_though_it_changes_nothing(void **state)
 {
 	struct medium t;
 	struct deed d = add_of(64);
 
 	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
-	come_between(&t, &faulty, let_pass);
-	d.op.apply = keep;
+	inject_between(&t, &faulty, let_pass);
+	d.op.apply = keep_value;
 	assert_int_equal(perform(&t, d), 0);
 	assert_int_equal(faulty.seen[MEDIA_IO_WRITE], 0);
 	d.op.durable = true;
@@ -189,20 +190,20 @@ static void a_durable_atomic_is_written_though_it_changes_nothing(void **state)
 	close_medium(&t);
 }
 
-static void flushes_at_once_share_one(void **state)
+static void concurrent_flushes_share_one(void **state)
 {
 	struct deed deeds[20];
 	struct medium t;
 
 	assert_true(open_medium(&t, ON_PAGES, SIZE, NULL));
-	come_between(&t, &faulty, let_pass);
+	inject_between(&t, &faulty, let_pass);
 	for (int i = 0; i < 20; i++) {
 		deeds[i] = flush_of();
 		begin(&t, &deeds[i]);
 	}
 	for (int i = 0; i < 20; i++)
 		assert_int_equal(end(&t, &deeds[i]), 0);
-	/* The first, and one for all who came while it ran. */
+	/* The first flush, and one for all that were requested while it ran. */
 	assert_int_equal(faulty.seen[MEDIA_IO_SYNC], 2);
 	close_medium(&t);
 }
@@ -213,7 +214,7 @@ static void memory_is_not_flushed(void **state)
 	struct deed d = write_of(memory, 100, 5);
 
 	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
-	come_between(&t, &faulty, let_pass);
+	inject_between(&t, &faulty, let_pass);
 	d.op.durable = true;
 	assert_int_equal(perform(&t, d), 0);
 	assert_int_equal(perform(&t, flush_of()), 0);
@@ -221,7 +222,7 @@ static void memory_is_not_flushed(void **state)
 	close_medium(&t);
 }
 
-/* ---- who sleeps ---- */
+/* ---- waiting for events ---- */
 
 static bool is_woken(struct medium *t, int ms)
 {
@@ -230,7 +231,7 @@ static bool is_woken(struct medium *t, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-static void who_has_armed_it_is_woken(void **state)
+static void an_armed_event_descriptor_signals_completions(void **state)
 {
 	static const enum backing backings[] = {ON_DISK, ON_TMPFS};
 
@@ -246,14 +247,14 @@ static void who_has_armed_it_is_woken(void **state)
 		assert_true(is_woken(&t, 60000));
 		media_clear_event(t.m);
 		await((media_poll(t.m), atomic_load(&d.done)));
-		/* Errors that come without the kernel. */
+		/* Errors that are found without the kernel. */
 		d = read_of(memory, 4096, SIZE);
 		begin(&t, &d);
 		assert_true(is_woken(&t, 60000));
 		media_clear_event(t.m);
 		assert_int_equal(media_poll(t.m), 1);
 		assert_false(is_woken(&t, 0));
-		/* Disarmed: not any more; armed again: what is there is noticed. */
+		/* Disarmed: not signalled any more; armed again: existing events are signalled. */
 		media_disarm(t.m);
 		d = read_of(memory, 4096, 0);
 		begin(&t, &d);
@@ -267,8 +268,8 @@ static void who_has_armed_it_is_woken(void **state)
 	}
 }
 
-/* Nobody polls any more: who is woken submits it. */
-static void what_was_not_submitted_is_noticed_too(void **state)
+/* The thread that is woken submits it, since no thread polls any more. */
+static void an_armed_event_descriptor_signals_unsubmitted_operations(void **state)
 {
 	struct medium t;
 	struct deed d = read_of(memory, 4096, 0);
@@ -284,7 +285,7 @@ static void what_was_not_submitted_is_noticed_too(void **state)
 
 /* ---- forking ---- */
 
-static void a_forked_child_leaves_it_alone(void **state)
+static void a_forked_child_does_not_disturb_the_medium(void **state)
 {
 #if defined(__SANITIZE_THREAD__)
 	skip();
@@ -364,7 +365,7 @@ static void submit_many(struct medium *t)
 	}
 }
 
-static void closing_ends_all_that_is_under_way(void **state)
+static void closing_completes_all_operations_in_flight(void **state)
 {
 	struct media_attr attrs[] = {
 		{0}, {.depth = 16, .staging_bytes = 1}, {.flags = MEDIA_SHARED}};
@@ -397,19 +398,19 @@ static int release(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_no_medium_is_refused),
+		cmocka_unit_test(an_unsuitable_file_is_refused),
 		cmocka_unit_test(a_medium_to_read_is_not_written),
-		cmocka_unit_test(an_ordinary_user_with_little_locked_memory_can),
+		cmocka_unit_test(an_ordinary_user_with_little_locked_memory_can_open),
 		cmocka_unit_test(a_batch_is_one_system_call),
-		cmocka_unit_test(polling_in_vain_makes_no_system_call),
+		cmocka_unit_test(polling_without_events_makes_no_system_call),
 		cmocka_unit_test(flushes_are_fdatasync),
 		cmocka_unit_test(a_durable_atomic_is_written_though_it_changes_nothing),
-		cmocka_unit_test(flushes_at_once_share_one),
+		cmocka_unit_test(concurrent_flushes_share_one),
 		cmocka_unit_test(memory_is_not_flushed),
-		cmocka_unit_test(who_has_armed_it_is_woken),
-		cmocka_unit_test(what_was_not_submitted_is_noticed_too),
-		cmocka_unit_test(a_forked_child_leaves_it_alone),
-		cmocka_unit_test(closing_ends_all_that_is_under_way),
+		cmocka_unit_test(an_armed_event_descriptor_signals_completions),
+		cmocka_unit_test(an_armed_event_descriptor_signals_unsubmitted_operations),
+		cmocka_unit_test(a_forked_child_does_not_disturb_the_medium),
+		cmocka_unit_test(closing_completes_all_operations_in_flight),
 	};
 
 	return cmocka_run_group_tests_name("media/life", tests, allocate, release);

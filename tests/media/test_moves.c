@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_moves.c - one operation at a time, on every backing: what is written is there, what is there
- * is read, and not one byte beside it changes.
+ * test_moves.c - one operation at a time, on every backing: writes arrive, reads return the bytes
+ * of the medium, and not one byte beside them changes.
  */
 #include "backing.h"
 
@@ -72,7 +72,7 @@ static void try_every_end(struct medium *t)
 			}
 }
 
-static void every_alignment_of_ends(void **state)
+static void operations_may_begin_and_end_at_any_byte(void **state)
 {
 	each_backing(try_every_end);
 }
@@ -92,12 +92,12 @@ static void try_sizes(struct medium *t)
 		}
 }
 
-static void every_size(void **state)
+static void operations_may_have_any_size(void **state)
 {
 	each_backing(try_sizes);
 }
 
-/* The same offset within a block in memory and on the medium: only the ends are copied. */
+/* Uses the same offset within a block in memory and on the medium: only the ends are copied. */
 static void try_congruent(struct medium *t)
 {
 	uint64_t before = counters(t).copied_bytes, copied;
@@ -125,12 +125,12 @@ static void try_aligned(struct medium *t)
 	assert_int_equal(counters(t).read_bytes, MIB);
 }
 
-static void what_is_aligned_is_not_copied(void **state)
+static void aligned_operations_are_not_copied(void **state)
 {
 	each_backing(try_aligned);
 }
 
-/* n pieces of random lengths, or of whole blocks. */
+/* Splits the operation into n pieces of random lengths, or of whole blocks. */
 static void scatter(struct deed *d, struct iovec *iov, uint32_t n, uint64_t unit)
 {
 	uint64_t sum = 0;
@@ -170,7 +170,7 @@ static void try_pieces(struct medium *t)
 	}
 }
 
-static void pieces_of_memory(void **state)
+static void operations_may_scatter_and_gather(void **state)
 {
 	each_backing(try_pieces);
 }
@@ -201,7 +201,7 @@ static void try_atomics(struct medium *t)
 	assert_int_equal(counters(t).atomics, 2);
 }
 
-static void an_atomic_changes_its_word_alone(void **state)
+static void an_atomic_changes_only_its_word(void **state)
 {
 	each_backing(try_atomics);
 }
@@ -222,7 +222,7 @@ static void try_bounds(struct medium *t)
 	assert_int_equal(perform(t, write_of(memory, 1, size - 1)), 0);
 	assert_int_equal(media_size(t->m), SIZE);
 	assert_int_equal(counters(t).errors, 5);
-	/* No operation at all. */
+	/* An invalid kind of operation. */
 	assert_int_equal(media_submit(t->m, &d.op), -EINVAL);
 	d = add_of(4);
 	d.op.done = (void (*)(struct media_op *))abort;
@@ -234,7 +234,7 @@ static void try_bounds(struct medium *t)
 	assert_int_equal(media_submit(t->m, &d.op), -EINVAL);
 }
 
-static void beyond_the_end_is_an_error(void **state)
+static void access_beyond_the_end_is_an_error(void **state)
 {
 	each_backing(try_bounds);
 }
@@ -256,13 +256,13 @@ static int release(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_alignment_of_ends),
-		cmocka_unit_test(every_size),
+		cmocka_unit_test(operations_may_begin_and_end_at_any_byte),
+		cmocka_unit_test(operations_may_have_any_size),
 		cmocka_unit_test(only_the_ends_go_through_staging),
-		cmocka_unit_test(what_is_aligned_is_not_copied),
-		cmocka_unit_test(pieces_of_memory),
-		cmocka_unit_test(an_atomic_changes_its_word_alone),
-		cmocka_unit_test(beyond_the_end_is_an_error),
+		cmocka_unit_test(aligned_operations_are_not_copied),
+		cmocka_unit_test(operations_may_scatter_and_gather),
+		cmocka_unit_test(an_atomic_changes_only_its_word),
+		cmocka_unit_test(access_beyond_the_end_is_an_error),
 	};
 
 	return cmocka_run_group_tests_name("media/moves", tests, allocate, release);

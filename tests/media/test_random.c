@@ -2,8 +2,8 @@
 /*
  * test_random.c - many operations at once, of every kind and size, against a model in memory.
  *
- * No two under way overlap where one of them writes: what each must find is known. But they are neighbours in
- * the same blocks all the time.
+ * No two operations in flight overlap if one of them writes, so the result of each is known. But
+ * they are neighbours in the same blocks all the time.
  */
 #include "backing.h"
 
@@ -14,7 +14,7 @@
 #include "dice.h"
 
 #define SIZE	 (8 * MIB)
-#define MOST	 48 /* under way */
+#define MOST	 48 /* operations in flight */
 #define MOST_IOV 6
 
 struct actor {
@@ -29,7 +29,7 @@ static struct medium t;
 static struct actor actors[MOST];
 static uint8_t *model;
 static unsigned long under_way, completed;
-static bool small; /* in a corner of the medium */
+static bool small; /* use only a small part of the medium */
 
 static bool writes(const struct actor *a)
 {
@@ -67,8 +67,8 @@ static void on_done(struct media_op *op)
 	completed++;
 }
 
-/* Its memory in pieces; aligned at times, and with gaps. */
-static void cut(struct actor *a, bool aligned)
+/* Splits the memory into pieces; sometimes aligned, and with gaps. */
+static void split_memory(struct actor *a, bool aligned)
 {
 	uint64_t left = a->to - a->from, at = aligned ? 0 : dice(600);
 	uint32_t n = 0, most = 1 + (uint32_t)dice(MOST_IOV);
@@ -88,7 +88,7 @@ static void cut(struct actor *a, bool aligned)
 	a->deed.op.n_iov = n;
 }
 
-static void choose(struct actor *a)
+static void choose_operation(struct actor *a)
 {
 	uint64_t room = small ? 64 * KIB : SIZE;
 	uint64_t n = dice_size(small ? 3000 : one_in(200) ? 4 * MIB : 100 * KIB);
@@ -111,7 +111,7 @@ static void choose(struct actor *a)
 	a->from = a->deed.op.offset;
 	a->to = a->from + n;
 	if (a->deed.op.kind != MEDIA_ATOMIC)
-		cut(a, aligned);
+		split_memory(a, aligned);
 }
 
 static void set_model(struct actor *a)
@@ -136,7 +136,7 @@ static void start_one(void)
 
 	if (a->busy)
 		return;
-	choose(a);
+	choose_operation(a);
 	if (!is_free(a))
 		return;
 	set_model(a);
@@ -145,7 +145,7 @@ static void start_one(void)
 	assert_int_equal(media_submit(t.m, &a->deed.op), 0);
 }
 
-static void run(unsigned long count)
+static void run_operations(unsigned long count)
 {
 	completed = under_way = 0;
 	while (completed < count) {
@@ -161,72 +161,73 @@ static void run(unsigned long count)
 	expect_on_medium(&t, model, SIZE, 0);
 }
 
-static void on(enum backing b, unsigned long count, const struct media_attr *attr, bool shuffles)
+static void run_on(enum backing b, unsigned long count, const struct media_attr *attr,
+		   bool shuffles)
 {
 	static struct faulty faulty;
 
 	if (!open_medium(&t, b, SIZE, attr))
 		return;
 	if (shuffles) {
-		come_between(&t, &faulty, let_pass);
+		inject_between(&t, &faulty, let_pass);
 		faulty.shuffles = true;
 	}
 	memset(model, 0, SIZE);
-	run(count);
+	run_operations(count);
 	printf("%s: %lu operations, %llu cache hits, %llu misses\n", backing_name(b), completed,
 	       (unsigned long long)counters(&t).cache_hits,
 	       (unsigned long long)counters(&t).cache_misses);
 	close_medium(&t);
 }
 
-static void on_a_disk(void **state)
+static void random_operations_on_a_disk(void **state)
 {
-	on(ON_DISK, scaled(2000), NULL, false);
+	run_on(ON_DISK, scaled(2000), NULL, false);
 }
 
-static void on_a_disk_of_large_blocks(void **state)
+static void random_operations_on_a_disk_of_large_blocks(void **state)
 {
 	struct media_attr attr = {.block = 4096};
 
-	on(ON_DISK, scaled(1000), &attr, false);
+	run_on(ON_DISK, scaled(1000), &attr, false);
 }
 
-static void in_the_page_cache(void **state)
+static void random_operations_in_the_page_cache(void **state)
 {
-	on(ON_PAGES, scaled(3000), NULL, false);
+	run_on(ON_PAGES, scaled(3000), NULL, false);
 }
 
-static void on_tmpfs(void **state)
+static void random_operations_on_tmpfs(void **state)
 {
-	on(ON_TMPFS, scaled(20000), NULL, false);
+	run_on(ON_TMPFS, scaled(20000), NULL, false);
 }
 
-static void on_a_loop_device(void **state)
+static void random_operations_on_a_loop_device(void **state)
 {
-	on(ON_LOOP, scaled(1000), NULL, false);
+	run_on(ON_LOOP, scaled(1000), NULL, false);
 }
 
-/* What others than this process see of it costs some, and changes nothing. */
-static void on_shared_media(void **state)
+/* Sharing with other processes costs some time, and changes no result. */
+static void random_operations_on_shared_media(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 
-	on(ON_DISK, scaled(1000), &attr, false);
-	on(IN_MEMORY, scaled(10000), &attr, false);
+	run_on(ON_DISK, scaled(1000), &attr, false);
+	run_on(IN_MEMORY, scaled(10000), &attr, false);
 }
 
-static void with_hardly_any_memory_and_depth(void **state)
+static void random_operations_with_little_memory_and_depth(void **state)
 {
 	struct media_attr attr = {.staging_bytes = 1, .cache_bytes = 1, .depth = 3};
 
-	on(ON_DISK, scaled(1000), &attr, false);
-	on(ON_TMPFS, scaled(10000), &attr, false);
+	run_on(ON_DISK, scaled(1000), &attr, false);
+	run_on(ON_TMPFS, scaled(10000), &attr, false);
 }
 
-static void with_events_late_and_in_any_order(void **state)
+static void random_operations_with_late_and_reordered_events(void **state)
 {
-	on(ON_DISK, scaled(1000), NULL, true);
-	on(ON_TMPFS, scaled(10000), NULL, true);
+	run_on(ON_DISK, scaled(1000), NULL, true);
+	run_on(ON_TMPFS, scaled(10000), NULL, true);
 }
 
 static int allocate(void **state)
@@ -250,14 +251,14 @@ static int release(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(on_a_disk),
-		cmocka_unit_test(on_a_disk_of_large_blocks),
-		cmocka_unit_test(in_the_page_cache),
-		cmocka_unit_test(on_tmpfs),
-		cmocka_unit_test(on_a_loop_device),
-		cmocka_unit_test(on_shared_media),
-		cmocka_unit_test(with_hardly_any_memory_and_depth),
-		cmocka_unit_test(with_events_late_and_in_any_order),
+		cmocka_unit_test(random_operations_on_a_disk),
+		cmocka_unit_test(random_operations_on_a_disk_of_large_blocks),
+		cmocka_unit_test(random_operations_in_the_page_cache),
+		cmocka_unit_test(random_operations_on_tmpfs),
+		cmocka_unit_test(random_operations_on_a_loop_device),
+		cmocka_unit_test(random_operations_on_shared_media),
+		cmocka_unit_test(random_operations_with_little_memory_and_depth),
+		cmocka_unit_test(random_operations_with_late_and_reordered_events),
 	};
 
 	return cmocka_run_group_tests_name("media/random", tests, allocate, release);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_staging.c - memory of the medium's own: so much, in turn, and never so used up that nothing moves.
+ * test_staging.c - the medium's staging buffers: bounded, granted in order, and never exhausted so
+ * far that operations stop.
  */
 #include "backing.h"
 
@@ -27,7 +28,7 @@ static int note_memory(struct faulty *f, struct media_io *io)
 	return 0;
 }
 
-static void ten_thousand_at_once_stay_within_bounds(void **state)
+static void ten_thousand_operations_stay_within_the_memory_limit(void **state)
 {
 	struct media_attr attr = {.staging_bytes = POOL};
 	unsigned long many = lessened(MANY);
@@ -41,7 +42,7 @@ static void ten_thousand_at_once_stay_within_bounds(void **state)
 		close_medium(&t);
 		skip();
 	}
-	come_between(&t, &faulty, note_memory);
+	inject_between(&t, &faulty, note_memory);
 	memset(bytes, 0xa5, sizeof(bytes));
 	for (unsigned long i = 0; i < many; i++) {
 		deeds[i] = write_of(bytes, 101, 300 * i + 1);
@@ -75,7 +76,7 @@ static void note_granted(struct media_waiter *w, void *buffer)
 	g->turn = ++granted_so_far;
 }
 
-/* Takes all there are; how many. Guests from there on wait. */
+/* Takes all buffers, and returns their number. Later guests wait. */
 static unsigned int take_all(struct medium *t, struct guest *guests)
 {
 	unsigned int n = 0;
@@ -89,7 +90,7 @@ static unsigned int take_all(struct medium *t, struct guest *guests)
 	return n;
 }
 
-static void who_waits_gets_a_buffer_in_turn(void **state)
+static void waiters_get_buffers_in_order(void **state)
 {
 	struct media_attr attr = {.staging_bytes = POOL};
 	struct guest guests[MOST];
@@ -107,7 +108,10 @@ static void who_waits_gets_a_buffer_in_turn(void **state)
 	media_give_buffer(t.m, guests[0].buffer);
 	media_give_buffer(t.m, guests[1].buffer);
 	media_give_buffer(t.m, guests[2].buffer);
-	/* Granted, and not told yet: may still think better of it, and the next gets it. */
+	/*
+	 * Granted, but not notified yet: the waiter may still withdraw, and the next gets the
+	 * buffer.
+	 */
 	assert_true(media_stop_waiting(t.m, &guests[n + 3].waiter));
 	assert_null(guests[n].buffer);
 	assert_int_equal(media_poll(t.m), 2);
@@ -123,8 +127,8 @@ static void who_waits_gets_a_buffer_in_turn(void **state)
 	close_medium(&t);
 }
 
-/* Peers may hold every buffer, and write them to where nothing is aligned. */
-static void operations_from_all_buffers_come_to_an_end(void **state)
+/* Peers may hold every buffer, and write each to an unaligned place. */
+static void operations_from_all_buffers_complete(void **state)
 {
 	struct media_attr attr = {.staging_bytes = POOL};
 	struct deed deeds[MOST];
@@ -150,7 +154,7 @@ static void operations_from_all_buffers_come_to_an_end(void **state)
 	close_medium(&t);
 }
 
-static void what_is_aligned_goes_straight_from_a_buffer(void **state)
+static void aligned_writes_go_directly_from_a_buffer(void **state)
 {
 	static const enum backing backings[] = {ON_DISK, ON_PAGES, ON_TMPFS};
 	struct media_waiter w = {.granted = note_granted};
@@ -182,10 +186,10 @@ static int start(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ten_thousand_at_once_stay_within_bounds),
-		cmocka_unit_test(who_waits_gets_a_buffer_in_turn),
-		cmocka_unit_test(operations_from_all_buffers_come_to_an_end),
-		cmocka_unit_test(what_is_aligned_goes_straight_from_a_buffer),
+		cmocka_unit_test(ten_thousand_operations_stay_within_the_memory_limit),
+		cmocka_unit_test(waiters_get_buffers_in_order),
+		cmocka_unit_test(operations_from_all_buffers_complete),
+		cmocka_unit_test(aligned_writes_go_directly_from_a_buffer),
 	};
 
 	return cmocka_run_group_tests_name("media/staging", tests, start, NULL);
