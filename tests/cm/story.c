@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * story.c - see story.h.
+ * story.c - helpers for tests of the connection manager: see story.h.
  */
 #include "story.h"
 
@@ -99,10 +99,10 @@ struct rdma_cm_event *expect_event(struct rdma_event_channel *ch, enum rdma_cm_e
 	struct rdma_cm_event *ev;
 
 	if (poll(&p, 1, PATIENCE_MS) != 1)
-		fail_msg("%s did not come", rdma_event_str(type));
+		fail_msg("no event: %s", rdma_event_str(type));
 	assert_int_equal(rdma_get_cm_event(ch, &ev), 0);
 	if (ev->event != type)
-		fail_msg("%s (status %d) came instead of %s", rdma_event_str(ev->event), ev->status,
+		fail_msg("got %s (status %d) instead of %s", rdma_event_str(ev->event), ev->status,
 			 rdma_event_str(type));
 	return ev;
 }
@@ -165,14 +165,14 @@ void couple_close(struct couple *c)
 
 /* ---- bare sockets ---- */
 
-static void be_patient(int fd)
+static void set_timeouts(int fd)
 {
 	struct timeval t = {.tv_sec = PATIENCE_MS / 1000};
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 }
 
-static socklen_t length(const struct sockaddr_storage *a)
+static socklen_t address_length(const struct sockaddr_storage *a)
 {
 	return a->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
@@ -183,8 +183,8 @@ int raw_connect(const char *host, uint16_t port)
 	int fd = socket(a.ss_family, SOCK_STREAM, 0);
 
 	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&a, length(&a)), 0);
-	be_patient(fd);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, address_length(&a)), 0);
+	set_timeouts(fd);
 	return fd;
 }
 
@@ -195,10 +195,10 @@ int raw_bind(const char *host, uint16_t *port)
 	int fd = socket(a.ss_family, SOCK_STREAM, 0);
 
 	assert_true(fd >= 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, length(&a)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, address_length(&a)), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
 	*port = ntohs(((struct sockaddr_in *)&a)->sin_port);
-	be_patient(fd);
+	set_timeouts(fd);
 	return fd;
 }
 
@@ -215,7 +215,7 @@ int raw_accept(int fd)
 	int got = TEMP_FAILURE_RETRY(accept(fd, NULL, NULL));
 
 	assert_true(got >= 0);
-	be_patient(got);
+	set_timeouts(got);
 	return got;
 }
 
@@ -229,10 +229,11 @@ void raw_recv(int fd, void *data, size_t len)
 	ssize_t n = 1;
 
 	for (size_t got = 0; got < len; got += (size_t)n) {
-		/* a stopped process is interrupted when it goes on */
+		/* a process that was stopped gets EINTR when it continues */
 		n = TEMP_FAILURE_RETRY(recv(fd, (uint8_t *)data + got, len - got, MSG_WAITALL));
 		if (n <= 0)
-			fail_msg("%zu of %zu bytes came, errno %d", got, len, n < 0 ? errno : 0);
+			fail_msg("received %zu of %zu bytes, errno %d", got, len,
+				 n < 0 ? errno : 0);
 	}
 }
 
@@ -250,7 +251,7 @@ void expect_hangup(int fd)
 	ssize_t n = TEMP_FAILURE_RETRY(recv(fd, &c, 1, 0));
 
 	if (n > 0 || (n < 0 && errno != ECONNRESET))
-		fail_msg("no hang-up but %zd bytes, errno %d", n, errno);
+		fail_msg("expected the peer to close, got %zd bytes, errno %d", n, errno);
 	close(fd);
 }
 
@@ -263,7 +264,7 @@ void expect_end_of_data(int fd)
 		n = TEMP_FAILURE_RETRY(recv(fd, buf, sizeof(buf), 0));
 	} while (n > 0);
 	if (n < 0 && errno != ECONNRESET)
-		fail_msg("no end, errno %d", errno);
+		fail_msg("the peer did not close, errno %d", errno);
 	close(fd);
 }
 
@@ -295,7 +296,7 @@ struct mpa_frame enhanced_request(void)
 	return (struct mpa_frame){.rev = 2, .flags = MPA_ENHANCED, .ird = 4, .ord = 4};
 }
 
-struct mpa_frame accepting(const struct mpa_frame *request)
+struct mpa_frame accepting_reply(const struct mpa_frame *request)
 {
 	struct mpa_frame rep = *request;
 

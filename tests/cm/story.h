@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * story.h - the verbs of the connection manager's tests: ids and their events,
- * and peers that are bare sockets and speak MPA by hand.
+ * story.h - helpers of the connection manager's tests: ids and their events, and peers that are
+ * bare sockets and speak MPA by hand.
  *
- * Everything waits for the thing itself, PATIENCE_MS at most; then the test
- * fails.
+ * Every wait is for a condition, at most PATIENCE_MS; then the test fails.
  */
 #ifndef STAG_TEST_CM_STORY_H
 #define STAG_TEST_CM_STORY_H
@@ -33,17 +32,18 @@ struct sockaddr_storage address(const char *host, uint16_t port); /* port in hos
 struct rdma_cm_id *id_listening(struct rdma_event_channel *ch, const char *host, int backlog);
 uint16_t id_port(struct rdma_cm_id *id); /* host order */
 void give_qp(struct rdma_cm_id *id);
-/* Through ADDR_RESOLVED and ROUTE_RESOLVED; with a queue pair. */
+/* Goes through ADDR_RESOLVED and ROUTE_RESOLVED, and creates a queue pair. */
 struct rdma_cm_id *id_resolved(struct rdma_event_channel *ch, const char *host, uint16_t port);
-void id_gone(struct rdma_cm_id *id); /* queue pair and id */
+void id_gone(struct rdma_cm_id *id); /* destroys queue pair and id */
 
-/* The next event of the channel, which must be of that type; acknowledge it. */
+/* Returns the next event of the channel, which must be of that type; the caller acknowledges it. */
 struct rdma_cm_event *expect_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-/* The same, acknowledged; returns its status. */
+/* Does the same and acknowledges it; returns its status. */
 int expect_status(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-struct rdma_cm_id *expect_request(struct rdma_event_channel *ch); /* acknowledged: the new id */
+/* Acknowledged; returns the new id. */
+struct rdma_cm_id *expect_request(struct rdma_event_channel *ch);
 void expect_silence(struct rdma_event_channel *ch, int ms);
-/* DISCONNECTED, then TIMEWAIT_EXIT. */
+/* Expects DISCONNECTED, then TIMEWAIT_EXIT. */
 void expect_end(struct rdma_event_channel *ch);
 
 /* Two ids of this process, connected. */
@@ -58,16 +58,17 @@ void couple_close(struct couple *c);
 /* ---- bare sockets ---- */
 
 int raw_connect(const char *host, uint16_t port);
-int raw_bind(const char *host, uint16_t *port); /* a port where nobody listens */
+int raw_bind(const char *host, uint16_t *port); /* a port without a listener */
 int raw_listen(const char *host, uint16_t *port);
 int raw_accept(int fd);
 void raw_send(int fd, const void *data, size_t len);
-void raw_recv(int fd, void *data, size_t len); /* all of it */
+void raw_recv(int fd, void *data, size_t len); /* exactly len bytes */
 void raw_reset(int fd);			       /* closes with a RST */
-void expect_hangup(int fd);		       /* the peer closes or resets; nothing comes before */
-void expect_end_of_data(int fd);	       /* the same, whatever comes before */
+/* The peer closes or resets, and sends nothing before. */
+void expect_hangup(int fd);
+void expect_end_of_data(int fd); /* the same, after any data */
 
-/* A frame in or out; its private data is in room. */
+/* A frame sent or received; its private data is in room. */
 struct raw_frame {
 	struct mpa_frame f;
 	uint8_t room[MPA_FRAME_MAX];
@@ -76,11 +77,12 @@ struct raw_frame {
 
 void raw_send_frame(int fd, const struct mpa_frame *f);
 void raw_recv_frame(int fd, bool reply, struct raw_frame *out);
-struct mpa_frame plain_request(void);	 /* revision 1, nothing asked for */
+struct mpa_frame plain_request(void);	 /* revision 1, no options */
 struct mpa_frame enhanced_request(void); /* revision 2, IRD and ORD 4, client and server */
-struct mpa_frame accepting(const struct mpa_frame *request); /* the Reply that siw would give */
+struct mpa_frame accepting_reply(
+	const struct mpa_frame *request); /* the Reply that siw would send */
 
-/* The one Terminate message that a peer sends instead of going on. */
+/* Receives the Terminate message that a peer sends instead of going on. */
 struct wire_fault raw_recv_terminate(int fd, bool crc);
 
 /* ---- a listener of ours, for bare sockets ---- */
@@ -91,16 +93,16 @@ struct place {
 	uint16_t port;
 };
 
-/* For cmocka: one in *state. */
+/* For cmocka: opens one in *state. */
 int place_open(void **state);
 int place_close(void **state);
 
-/* Sends a Request, accepts it, and returns the socket with the Reply read. */
+/* Sends a Request, accepts it, and returns the socket after reading the Reply. */
 int accepted(struct place *p, const struct mpa_frame *req, struct rdma_conn_param *param,
 	     struct rdma_cm_id **id, struct raw_frame *rep);
-/* Somebody well-behaved gets through: the listener is as good as ever. */
+/* Checks that a well-behaved peer is accepted: the listener still works. */
 void expect_service(struct place *p);
-/* Returns when the engine has seen whatever the peers have done before. */
+/* Returns when the engine has handled everything that the peers have done before. */
 void engine_catches_up(const struct place *p);
 
 #endif

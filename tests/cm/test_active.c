@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_active.c - our initiator, and listeners that are bare sockets: every form
- * of Reply, and everything that is none.
+ * test_active.c - our initiator, with bare sockets as listeners: every form of Reply, and
+ * everything that is no Reply.
  */
 #include "story.h"
 
@@ -22,7 +22,7 @@ struct peer {
 	struct rdma_cm_id *id;
 	int listener;
 	uint16_t port;
-	struct raw_frame req; /* what came first */
+	struct raw_frame req; /* the Request received */
 };
 
 static int open_peer(void **state)
@@ -47,15 +47,15 @@ static int close_peer(void **state)
 	return 0;
 }
 
-static struct rdma_conn_param modest(void)
+static struct rdma_conn_param modest_param(void)
 {
 	return (struct rdma_conn_param){.initiator_depth = 5, .responder_resources = 3};
 }
 
-/* Connects, and takes the Request in. */
-static int called(struct peer *p)
+/* Starts a connect, accepts it at the bare socket, and receives the Request. */
+static int accept_request(struct peer *p)
 {
-	struct rdma_conn_param param = modest();
+	struct rdma_conn_param param = modest_param();
 	int fd;
 
 	assert_int_equal(rdma_connect(p->id, &param), 0);
@@ -64,13 +64,13 @@ static int called(struct peer *p)
 	return fd;
 }
 
-static void answer(int fd, const struct mpa_frame *rep, struct peer *p)
+static void send_reply(int fd, const struct mpa_frame *rep, struct peer *p)
 {
 	raw_send_frame(fd, rep);
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
 }
 
-/* The first FPDU: a tagged one without payload, from our initiator. */
+/* Receives the first FPDU of our initiator: a tagged one without payload. */
 static struct ddp_hdr recv_rtr(int fd)
 {
 	uint8_t fpdu[64];
@@ -85,12 +85,12 @@ static struct ddp_hdr recv_rtr(int fd)
 	return h;
 }
 
-/* ---- what we send ---- */
+/* ---- our Request ---- */
 
-static void request_offers_what_we_have(void **state)
+static void request_offers_our_capabilities(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	assert_int_equal(p->req.f.rev, 2);
 	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER | MPA_SHOT_OFFER |
@@ -106,7 +106,7 @@ static void request_offers_what_we_have(void **state)
 static void request_carries_255_bytes(void **state)
 {
 	struct peer *p = *state;
-	struct rdma_conn_param param = modest();
+	struct rdma_conn_param param = modest_param();
 	uint8_t data[255];
 	int fd;
 
@@ -121,7 +121,7 @@ static void request_carries_255_bytes(void **state)
 	close(fd);
 }
 
-static void greatest_depths_are_the_devices(void **state)
+static void default_depths_are_the_device_limits(void **state)
 {
 	struct peer *p = *state;
 	int fd;
@@ -139,7 +139,7 @@ static void ports_are_known_while_connecting(void **state)
 	struct peer *p = *state;
 	struct sockaddr_in from;
 	socklen_t len = sizeof(from);
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	assert_int_equal(getpeername(fd, (struct sockaddr *)&from, &len), 0);
 	assert_int_equal(rdma_get_src_port(p->id), from.sin_port);
@@ -152,11 +152,11 @@ static void ports_are_known_while_connecting(void **state)
 static void peer_to_peer_opens_with_a_write(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct ddp_hdr h;
 
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	h = recv_rtr(fd);
 	assert_true(h.tagged && h.last);
 	assert_int_equal(h.opcode, RDMAP_WRITE);
@@ -167,12 +167,12 @@ static void peer_to_peer_opens_with_a_write(void **state)
 static void peer_to_peer_opens_with_a_read_if_it_must(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct ddp_hdr h;
 
 	rep.rtr = MPA_RTR_READ;
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	h = recv_rtr(fd);
 	assert_int_equal(h.opcode, RDMAP_READ_REQ);
 	assert_int_equal(h.qn, QN_READ);
@@ -182,23 +182,23 @@ static void peer_to_peer_opens_with_a_read_if_it_must(void **state)
 static void client_and_server_mode_opens_with_nothing(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct pollfd quiet = {.fd = fd, .events = POLLIN};
 
 	rep.p2p = false;
 	rep.rtr = 0;
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(poll(&quiet, 1, 50), 0);
 	close(fd);
 	expect_end(p->ch);
 }
 
-static void no_rtr_in_common_is_terminated(void **state)
+static void no_common_rtr_is_terminated(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct wire_fault f;
 
 	rep.rtr = MPA_RTR_SEND;
@@ -212,11 +212,11 @@ static void no_rtr_in_common_is_terminated(void **state)
 	expect_silence(p->ch, 20);
 }
 
-static void more_reads_than_there_is_room_for_is_terminated(void **state)
+static void reply_with_ord_above_our_ird_is_terminated(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct wire_fault f;
 
 	rep.ord = 129;
@@ -245,15 +245,15 @@ static struct stagdv_qp_attr agreed(struct rdma_cm_id *id)
 	return attr;
 }
 
-static void depths_of_the_reply_are_taken(void **state)
+static void depths_of_the_reply_are_applied(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 
-	rep.ird = 2;  /* we asked for an ORD of 5 */
+	rep.ird = 2;  /* we requested an ORD of 5 */
 	rep.ord = 17; /* and have an IRD of 3: there is room for more */
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(query(p->id).max_rd_atomic, 2);
 	assert_int_equal(query(p->id).max_dest_rd_atomic, 17);
 	close(fd);
@@ -262,11 +262,11 @@ static void depths_of_the_reply_are_taken(void **state)
 static void depths_without_negotiation_stay(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 
 	rep.ird = rep.ord = MPA_DEPTH_NONE;
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(query(p->id).max_rd_atomic, 5);
 	assert_int_equal(query(p->id).max_dest_rd_atomic, 3);
 	close(fd);
@@ -275,8 +275,8 @@ static void depths_without_negotiation_stay(void **state)
 static void established_brings_the_peers_data(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct rdma_cm_event *ev;
 
 	rep.private_data = (const uint8_t *)"welcome";
@@ -292,25 +292,25 @@ static void established_brings_the_peers_data(void **state)
 	close(fd);
 }
 
-static void reply_of_revision_1_will_do(void **state)
+static void reply_of_revision_1_is_accepted(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 	struct mpa_frame rep = {.reply = true, .rev = 1};
 
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(query(p->id).max_rd_atomic, 5);
 	close(fd);
 }
 
-static void crc_and_markers_are_what_the_two_ask_for(void **state)
+static void crc_and_markers_follow_both_sides(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 
-	rep.flags = MPA_ENHANCED | MPA_MARKERS; /* no CRC from here: ours is enough */
-	answer(fd, &rep, p);
+	rep.flags = MPA_ENHANCED | MPA_MARKERS; /* no CRC from the peer: our request is enough */
+	send_reply(fd, &rep, p);
 	assert_int_equal(agreed(p->id).crc, 1);
 	assert_int_equal(agreed(p->id).markers_tx, 1);
 	assert_int_equal(agreed(p->id).markers_rx, 0);
@@ -322,22 +322,22 @@ static void crc_and_markers_are_what_the_two_ask_for(void **state)
 static void extension_block_of_another_version_changes_nothing(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 
 	rep.flags |= MPA_EXT_ACCEPT;
 	rep.ext = (struct mpa_ext){.version = 2, .caps = MPA_EXT_IMM};
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(agreed(p->id).stag_peer, 0);
 	close(fd);
 }
 
-/* An echo of our offer is no acceptance (siw echoes), nor is the bit without the block. */
+/* An echo of our offer is no acceptance (siw echoes), nor is the flag without the block. */
 static void echo_of_the_offer_changes_nothing(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct rdma_cm_event *ev;
 	uint8_t buf[MPA_FRAME_MAX];
 	int len;
@@ -355,11 +355,11 @@ static void echo_of_the_offer_changes_nothing(void **state)
 	close(fd);
 }
 
-static void extension_block_is_not_the_programs(void **state)
+static void extension_block_is_not_passed_to_the_program(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct rdma_cm_event *ev;
 
 	rep.flags = (uint8_t)((rep.flags & ~MPA_EXT_OFFER) | MPA_EXT_ACCEPT);
@@ -372,20 +372,20 @@ static void extension_block_is_not_the_programs(void **state)
 	assert_memory_equal(ev->param.conn.private_data, "ours", 4);
 	rdma_ack_cm_event(ev);
 	assert_int_equal(agreed(p->id).stag_peer, 1);
-	assert_int_equal(agreed(p->id).abilities, STAGDV_ABILITY_IMM); /* what both have */
+	assert_int_equal(agreed(p->id).abilities, STAGDV_ABILITY_IMM); /* the abilities of both */
 	close(fd);
 }
 
 static struct stagdv_qp_attr after_reply(void **state, uint16_t caps, uint8_t encoding)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct stagdv_qp_attr attr;
 
 	rep.flags |= MPA_EXT_ACCEPT;
 	rep.ext = (struct mpa_ext){.version = 1, .caps = caps, .encoding = encoding};
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	attr = agreed(p->id);
 	close(fd);
 	return attr;
@@ -406,7 +406,7 @@ static void literal_opcodes_leave_no_immediate_data(void **state)
 	assert_int_equal(attr.abilities, STAGDV_ABILITY_ONE_SHOT | STAGDV_ABILITY_SEND_IMM);
 }
 
-static void encoding_that_nobody_knows_is_none(void **state)
+static void unknown_encoding_disables_one_shot_sends(void **state)
 {
 	struct stagdv_qp_attr attr = after_reply(state, MPA_EXT_ONE_SHOT | MPA_EXT_IMM, 4);
 
@@ -414,11 +414,11 @@ static void encoding_that_nobody_knows_is_none(void **state)
 	assert_int_equal(attr.abilities, STAGDV_ABILITY_IMM);
 }
 
-static void reply_in_single_bytes_is_a_reply(void **state)
+static void reply_sent_byte_by_byte_is_accepted(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	uint8_t buf[MPA_FRAME_MAX];
 	int len = mpa_encode(&rep, buf, sizeof(buf));
 
@@ -428,7 +428,7 @@ static void reply_in_single_bytes_is_a_reply(void **state)
 	close(fd);
 }
 
-/* A peer that cannot wait: its first message comes in one segment with its Reply. */
+/* The peer's first message comes in one TCP segment with its Reply. */
 static void message_behind_the_reply_is_not_lost(void **state)
 {
 	struct peer *p = *state;
@@ -437,12 +437,12 @@ static void message_behind_the_reply_is_not_lost(void **state)
 	struct mpa_frame rep;
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
-	int fd = called(p), len;
+	int fd = accept_request(p), len;
 
 	mr = rdma_reg_msgs(p->id, room, sizeof(room));
 	assert_non_null(mr);
 	assert_int_equal(rdma_post_recv(p->id, NULL, room, sizeof(room), mr), 0);
-	rep = accepting(&p->req.f);
+	rep = accepting_reply(&p->req.f);
 	len = mpa_encode(&rep, buf, sizeof(buf));
 	fpdu = buf + len;
 	put_be16(fpdu, DDP_UNTAGGED_LEN + 4);
@@ -460,13 +460,13 @@ static void message_behind_the_reply_is_not_lost(void **state)
 	rdma_dereg_mr(mr);
 }
 
-/* ---- no ---- */
+/* ---- rejections and invalid Replies ---- */
 
 static void reject_brings_the_peers_data(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	struct rdma_cm_event *ev;
 
 	rep.flags |= MPA_REJECT;
@@ -485,7 +485,7 @@ static void reject_brings_the_peers_data(void **state)
 static void garbage_is_an_error(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	raw_send(fd, "SSH-2.0-OpenSSH_9.2\r\n", 21);
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_CONNECT_ERROR), -EPROTO);
@@ -496,7 +496,7 @@ static void garbage_is_an_error(void **state)
 static void request_is_no_reply(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 	struct mpa_frame req = enhanced_request();
 
 	raw_send_frame(fd, &req);
@@ -507,8 +507,8 @@ static void request_is_no_reply(void **state)
 static void absurd_length_is_an_error(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 	uint8_t buf[MPA_FRAME_MAX];
 
 	mpa_encode(&rep, buf, sizeof(buf));
@@ -518,13 +518,13 @@ static void absurd_length_is_an_error(void **state)
 	expect_hangup(fd);
 }
 
-static void hangup_within_the_reply_is_rejected(void **state)
+static void close_within_the_reply_is_rejected(void **state)
 {
 	struct peer *p = *state;
 
 	for (int reset = 0; reset < 2; reset++) {
-		int fd = called(p);
-		struct mpa_frame rep = accepting(&p->req.f);
+		int fd = accept_request(p);
+		struct mpa_frame rep = accepting_reply(&p->req.f);
 		uint8_t buf[MPA_FRAME_MAX];
 
 		mpa_encode(&rep, buf, sizeof(buf));
@@ -540,12 +540,12 @@ static void hangup_within_the_reply_is_rejected(void **state)
 	}
 }
 
-/* ---- a peer that hangs up on a Request of revision 2 ---- */
+/* ---- a peer that closes after a Request of revision 2 ---- */
 
-static void second_attempt_is_plain(void **state)
+static void second_attempt_uses_revision_1(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 	struct mpa_frame rep = {.reply = true, .rev = 1};
 	struct sockaddr_in from;
 	socklen_t len = sizeof(from);
@@ -555,7 +555,7 @@ static void second_attempt_is_plain(void **state)
 	raw_recv_frame(fd, false, &p->req);
 	assert_int_equal(p->req.f.rev, 1);
 	assert_int_equal(p->req.f.flags, MPA_CRC); /* no block, no offer */
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	assert_int_equal(getpeername(fd, (struct sockaddr *)&from, &len), 0);
 	assert_int_equal(rdma_get_src_port(p->id), from.sin_port);
 	assert_int_equal(query(p->id).max_rd_atomic, 5);
@@ -563,27 +563,30 @@ static void second_attempt_is_plain(void **state)
 	expect_end(p->ch);
 }
 
-/* A listener that was closed under us resets: the same once more finds the next one. */
-static void first_reset_is_forgiven(void **state)
+/*
+ * A listener that was just closed resets the connection: a second attempt with the same Request
+ * finds the next listener.
+ */
+static void first_reset_is_retried_with_the_same_request(void **state)
 {
 	struct peer *p = *state;
 	struct mpa_frame rep;
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	raw_reset(fd);
 	fd = raw_accept(p->listener);
 	raw_recv_frame(fd, false, &p->req);
 	assert_int_equal(p->req.f.rev, 2);
-	rep = accepting(&p->req.f);
-	answer(fd, &rep, p);
+	rep = accepting_reply(&p->req.f);
+	send_reply(fd, &rep, p);
 	close(fd);
 }
 
-static void second_reset_makes_it_plain(void **state)
+static void second_reset_falls_back_to_revision_1(void **state)
 {
 	struct peer *p = *state;
 	struct mpa_frame rep = {.reply = true, .rev = 1};
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	raw_reset(fd);
 	fd = raw_accept(p->listener);
@@ -592,24 +595,24 @@ static void second_reset_makes_it_plain(void **state)
 	fd = raw_accept(p->listener);
 	raw_recv_frame(fd, false, &p->req);
 	assert_int_equal(p->req.f.rev, 1);
-	answer(fd, &rep, p);
+	send_reply(fd, &rep, p);
 	close(fd);
 }
 
-static void plain_attempt_is_the_last(void **state)
+static void revision_1_attempt_is_the_last(void **state)
 {
 	struct peer *p = *state;
 	struct pollfd more = {.fd = p->listener, .events = POLLIN};
 
-	close(called(p));
+	close(accept_request(p));
 	close(raw_accept(p->listener));
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_REJECTED), -ECONNRESET);
 	assert_int_equal(poll(&more, 1, 50), 0);
 	expect_silence(p->ch, 0);
 }
 
-/* Between two listeners of one program there is a moment when TCP refuses. */
-static void refusal_is_forgiven_for_a_moment(void **state)
+/* Between two listeners of one program there is a moment in which TCP refuses. */
+static void refused_connection_is_retried_for_a_moment(void **state)
 {
 	struct peer *p = *state;
 	struct mpa_frame rep;
@@ -620,16 +623,16 @@ static void refusal_is_forgiven_for_a_moment(void **state)
 	p->listener = raw_bind(IPV4, &p->port);
 	p->id = id_resolved(p->ch, IPV4, p->port);
 	assert_int_equal(rdma_connect(p->id, NULL), 0);
-	expect_silence(p->ch, 15); /* it has been refused by now */
+	expect_silence(p->ch, 15); /* the first attempt has been refused by now */
 	assert_int_equal(listen(p->listener, 1), 0);
 	fd = raw_accept(p->listener);
 	raw_recv_frame(fd, false, &p->req);
-	rep = accepting(&p->req.f);
-	answer(fd, &rep, p);
+	rep = accepting_reply(&p->req.f);
+	send_reply(fd, &rep, p);
 	close(fd);
 }
 
-/* One whose source port is chosen before it connects. */
+/* Creates an id whose source port is chosen before it connects. */
 static struct rdma_cm_id *id_with_port(struct rdma_event_channel *ch, uint16_t port)
 {
 	struct sockaddr_storage from = address(IPV4, 0), to = address(IPV4, port);
@@ -646,14 +649,14 @@ static struct rdma_cm_id *id_with_port(struct rdma_event_channel *ch, uint16_t p
 
 static void connect_as(struct rdma_cm_id *id, uint8_t who)
 {
-	struct rdma_conn_param param = modest();
+	struct rdma_conn_param param = modest_param();
 
 	param.private_data = &who;
 	param.private_data_len = 1;
 	assert_int_equal(rdma_connect(id, &param), 0);
 }
 
-/* Takes in what asks for a connection, and lets pass what hung up before it did. */
+/* Receives the next Request, and skips connections that were closed before they sent one. */
 static int next_request(struct peer *p, uint8_t *who)
 {
 	int fd;
@@ -666,8 +669,11 @@ static int next_request(struct peer *p, uint8_t *who)
 	return fd;
 }
 
-/* A program may count its connections on both sides. The first is refused, the others find a listener. */
-static void refused_ones_are_not_overtaken(void **state)
+/*
+ * A program may count its connections on both sides. The first is refused, the others find a
+ * listener.
+ */
+static void refused_connections_keep_their_order(void **state)
 {
 	enum { N = 6 };
 	struct peer *p = *state;
@@ -704,8 +710,8 @@ static int child_connects(uint16_t port)
 	return expect_status(ch, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-/* It has a copy of what its parent dials. */
-static void forked_child_does_not_dial_for_its_parent(void **state)
+/* The child has a copy of its parent's connecting ids. */
+static void forked_child_does_not_connect_for_its_parent(void **state)
 {
 	struct peer *p = *state;
 	struct mpa_frame rep;
@@ -714,7 +720,7 @@ static void forked_child_does_not_dial_for_its_parent(void **state)
 	pid_t pid;
 
 #ifdef __SANITIZE_THREAD__
-	skip(); /* it forbids threads in a child */
+	skip(); /* TSan forbids threads in a forked child */
 #endif
 	id_gone(p->id);
 	close(p->listener);
@@ -729,7 +735,7 @@ static void forked_child_does_not_dial_for_its_parent(void **state)
 	assert_int_equal(listen(p->listener, 16), 0);
 	for (int i = 0; i < 2; i++) {
 		fd[i] = next_request(p, &seen[i]);
-		rep = accepting(&p->req.f);
+		rep = accepting_reply(&p->req.f);
 		raw_send_frame(fd[i], &rep);
 	}
 	assert_int_equal(seen[0] + seen[1], 'p' + 'c');
@@ -771,10 +777,10 @@ static void second_attempt_keeps_a_chosen_port(void **state)
 
 /* ---- the end of an attempt ---- */
 
-static void destroyed_while_connecting_is_a_reset(void **state)
+static void id_destroyed_while_connecting_resets_the_connection(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	id_gone(p->id);
 	expect_hangup(fd);
@@ -785,8 +791,8 @@ static void destroyed_while_connecting_is_a_reset(void **state)
 static void queue_pair_destroyed_while_connecting_is_an_error(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
-	struct mpa_frame rep = accepting(&p->req.f);
+	int fd = accept_request(p);
+	struct mpa_frame rep = accepting_reply(&p->req.f);
 
 	rdma_destroy_qp(p->id);
 	raw_send_frame(fd, &rep);
@@ -797,7 +803,7 @@ static void queue_pair_destroyed_while_connecting_is_an_error(void **state)
 static void disconnected_while_connecting_is_an_error(void **state)
 {
 	struct peer *p = *state;
-	int fd = called(p);
+	int fd = accept_request(p);
 
 	assert_int_equal(rdma_disconnect(p->id), 0);
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_CONNECT_ERROR), -ECONNABORTED);
@@ -809,47 +815,50 @@ static void disconnected_while_connecting_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(request_offers_what_we_have),
+		STORY(request_offers_our_capabilities),
 		STORY(request_carries_255_bytes),
-		STORY(greatest_depths_are_the_devices),
+		STORY(default_depths_are_the_device_limits),
 		STORY(ports_are_known_while_connecting),
 		STORY(peer_to_peer_opens_with_a_write),
 		STORY(peer_to_peer_opens_with_a_read_if_it_must),
 		STORY(client_and_server_mode_opens_with_nothing),
-		STORY(no_rtr_in_common_is_terminated),
-		STORY(more_reads_than_there_is_room_for_is_terminated),
-		STORY(depths_of_the_reply_are_taken),
+		STORY(no_common_rtr_is_terminated),
+		STORY(reply_with_ord_above_our_ird_is_terminated),
+		STORY(depths_of_the_reply_are_applied),
 		STORY(depths_without_negotiation_stay),
 		STORY(established_brings_the_peers_data),
-		STORY(reply_of_revision_1_will_do),
-		STORY(crc_and_markers_are_what_the_two_ask_for),
+		STORY(reply_of_revision_1_is_accepted),
+		STORY(crc_and_markers_follow_both_sides),
 		STORY(extension_block_of_another_version_changes_nothing),
 		STORY(echo_of_the_offer_changes_nothing),
-		STORY(extension_block_is_not_the_programs),
+		STORY(extension_block_is_not_passed_to_the_program),
 		STORY(encoding_of_one_shot_sends_is_the_accepting_sides),
 		STORY(literal_opcodes_leave_no_immediate_data),
-		STORY(encoding_that_nobody_knows_is_none),
-		STORY(reply_in_single_bytes_is_a_reply),
+		STORY(unknown_encoding_disables_one_shot_sends),
+		STORY(reply_sent_byte_by_byte_is_accepted),
 		STORY(message_behind_the_reply_is_not_lost),
 		STORY(reject_brings_the_peers_data),
 		STORY(garbage_is_an_error),
 		STORY(request_is_no_reply),
 		STORY(absurd_length_is_an_error),
-		STORY(hangup_within_the_reply_is_rejected),
-		STORY(second_attempt_is_plain),
-		STORY(first_reset_is_forgiven),
-		STORY(second_reset_makes_it_plain),
-		STORY(plain_attempt_is_the_last),
-		STORY(refusal_is_forgiven_for_a_moment),
-		STORY(refused_ones_are_not_overtaken),
-		STORY(forked_child_does_not_dial_for_its_parent),
+		STORY(close_within_the_reply_is_rejected),
+		STORY(second_attempt_uses_revision_1),
+		STORY(first_reset_is_retried_with_the_same_request),
+		STORY(second_reset_falls_back_to_revision_1),
+		STORY(revision_1_attempt_is_the_last),
+		STORY(refused_connection_is_retried_for_a_moment),
+		STORY(refused_connections_keep_their_order),
+		STORY(forked_child_does_not_connect_for_its_parent),
 		STORY(second_attempt_keeps_a_chosen_port),
-		STORY(destroyed_while_connecting_is_a_reset),
+		STORY(id_destroyed_while_connecting_resets_the_connection),
 		STORY(queue_pair_destroyed_while_connecting_is_an_error),
 		STORY(disconnected_while_connecting_is_an_error),
 	};
 
-	/* A machine that stands still for a while is no silent peer; those are in test_late.c. */
+	/*
+	 * A machine that stalls for a while must not look like a silent peer; test_late.c is about
+	 * those.
+	 */
 	setenv("STAG_CONNECT_TIMEOUT", "600000", 1);
 	setenv("STAG_REFUSED_RETRY", "60000", 1);
 	return cmocka_run_group_tests_name("cm active", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_connect.c - two ids of one process: which events come, in which order,
- * with what in them; addresses; and the end in every state.
+ * test_connect.c - two ids of one process: which events come, in which order, with which contents;
+ * addresses; and destruction in every state.
  */
 #include "story.h"
 
@@ -23,7 +23,7 @@ static void sequence_on(const char *host)
 	assert_int_equal(rdma_disconnect(c.active), 0);
 	expect_end(c.active_ch);
 	expect_end(c.passive_ch);
-	assert_int_equal(rdma_disconnect(c.passive), 0); /* once is enough, twice does no harm */
+	assert_int_equal(rdma_disconnect(c.passive), 0); /* a second call must do no harm */
 	expect_silence(c.active_ch, 20);
 	expect_silence(c.passive_ch, 0);
 	couple_close(&c);
@@ -39,7 +39,7 @@ static void events_come_in_order_on_ipv6(void **state)
 	sequence_on(IPV6);
 }
 
-static void passive_side_can_end_it_too(void **state)
+static void passive_side_can_disconnect(void **state)
 {
 	struct couple c;
 
@@ -50,7 +50,7 @@ static void passive_side_can_end_it_too(void **state)
 	couple_close(&c);
 }
 
-static void both_sides_at_once_end_it_once(void **state)
+static void both_sides_disconnecting_get_one_event_each(void **state)
 {
 	struct couple c;
 
@@ -64,7 +64,7 @@ static void both_sides_at_once_end_it_once(void **state)
 	couple_close(&c);
 }
 
-static void destroyed_queue_pair_ends_it_for_both(void **state)
+static void destroyed_queue_pair_disconnects_both_sides(void **state)
 {
 	struct couple c;
 
@@ -83,8 +83,8 @@ static void destroy_queues(struct rdma_cm_id *id)
 	assert_int_equal(ibv_destroy_comp_channel(id->recv_cq_channel), 0);
 }
 
-/* ibv_destroy_qp() says nothing to the id: rdma_disconnect() finds out. */
-static void queue_pair_destroyed_in_silence_is_noticed(void **state)
+/* ibv_destroy_qp() does not notify the id: rdma_disconnect() detects it. */
+static void queue_pair_destroyed_without_the_id_is_noticed(void **state)
 {
 	struct couple c;
 
@@ -98,14 +98,15 @@ static void queue_pair_destroyed_in_silence_is_noticed(void **state)
 	couple_close(&c);
 }
 
-static void destroyed_id_ends_it_for_the_peer(void **state)
+static void destroyed_id_disconnects_the_peer(void **state)
 {
 	struct rdma_cm_id was;
 	struct couple c;
 
 	couple_open(&c, IPV4);
 	was = *c.active;
-	assert_int_equal(rdma_destroy_id(c.active), 0); /* before its queue pair: bad manners */
+	/* Before its queue pair, against the rules. */
+	assert_int_equal(rdma_destroy_id(c.active), 0);
 	expect_end(c.passive_ch);
 	assert_int_equal(ibv_destroy_qp(was.qp), 0);
 	destroy_queues(&was);
@@ -113,7 +114,7 @@ static void destroyed_id_ends_it_for_the_peer(void **state)
 	couple_close(&c);
 }
 
-static void queue_pair_in_error_ends_it(void **state)
+static void queue_pair_in_error_disconnects(void **state)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct couple c;
@@ -125,8 +126,8 @@ static void queue_pair_in_error_ends_it(void **state)
 	couple_close(&c);
 }
 
-/* What was sent before the end arrives, although queue pair and id go at once. */
-static void last_words_arrive(void **state)
+/* Messages sent before the end arrive, although queue pair and id are destroyed immediately. */
+static void messages_sent_before_destruction_arrive(void **state)
 {
 	char said[] = "goodbye", heard[16];
 	struct ibv_mr *mr_said, *mr_heard;
@@ -152,7 +153,7 @@ static void last_words_arrive(void **state)
 	couple_close(&c);
 }
 
-/* ---- what is in them ---- */
+/* ---- contents of events ---- */
 
 static void private_data_goes_both_ways(void **state)
 {
@@ -224,7 +225,7 @@ static void reject_data_reaches_the_active_side(void **state)
 		reject_with(data, sizes[i]);
 }
 
-static void child_is_its_listeners(void **state)
+static void child_id_inherits_from_its_listener(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener, *child, *id;
@@ -257,7 +258,7 @@ static void child_is_its_listeners(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
-static void nobody_listening_is_rejected(void **state)
+static void connecting_without_a_listener_is_rejected(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *id;
@@ -303,8 +304,10 @@ static void wildcard_destination_is_loopback(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
-/* A listener on :: takes IPv4 peers too, and shows them as such; unless it wants IPv6 only. */
-static void dual_listener_shows_ipv4_peers_as_such(void **state)
+/*
+ * A listener on :: accepts IPv4 peers too, and reports them as IPv4, unless it is set to IPv6 only.
+ */
+static void dual_listener_reports_ipv4_peers_as_ipv4(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener = id_new(pch), *child, *id;
@@ -328,7 +331,7 @@ static void dual_listener_shows_ipv4_peers_as_such(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
-static void two_families_share_a_port_if_asked(void **state)
+static void two_families_share_a_port_with_afonly(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *four = id_listening(ch, "0.0.0.0", 0), *six = id_new(ch);
@@ -346,7 +349,7 @@ static void two_families_share_a_port_if_asked(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* The option may come after the address: the socket below is bound once more. */
+/* The option may be set after binding: the socket below is bound once more. */
 static void afonly_works_on_a_bound_id(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
@@ -365,7 +368,7 @@ static void afonly_works_on_a_bound_id(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-static void port_in_use_shows_at_bind(void **state)
+static void port_in_use_is_reported_by_bind(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *first = id_new(ch), *second = id_new(ch);
@@ -384,7 +387,7 @@ static void port_in_use_shows_at_bind(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* A server that starts anew finds its port free, though old connections are in TIME_WAIT. */
+/* A server that restarts finds its port free, though old connections are in TIME_WAIT. */
 static void port_of_ended_connections_is_free(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
@@ -394,7 +397,7 @@ static void port_of_ended_connections_is_free(void **state)
 
 	couple_open(&c, IPV4);
 	a = address(IPV4, id_port(c.listener));
-	assert_int_equal(rdma_disconnect(c.passive), 0); /* TIME_WAIT is on this side then */
+	assert_int_equal(rdma_disconnect(c.passive), 0); /* so that TIME_WAIT is on this side */
 	expect_end(c.passive_ch);
 	expect_end(c.active_ch);
 	couple_close(&c);
@@ -404,7 +407,7 @@ static void port_of_ended_connections_is_free(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* ---- ends ---- */
+/* ---- destruction ---- */
 
 static void ids_can_be_destroyed_in_every_state(void **state)
 {
@@ -426,14 +429,15 @@ static void ids_can_be_destroyed_in_every_state(void **state)
 		if (steps >= 5)
 			assert_int_equal(rdma_connect(id, NULL), 0);
 		id_gone(id);
-		expect_silence(ch, steps == 5 ? 20 : 0); /* unfetched events went with it */
+		/* Its pending events are discarded with it. */
+		expect_silence(ch, steps == 5 ? 20 : 0);
 	}
 	id_gone(listener);
 	rdma_destroy_event_channel(ch);
 	rdma_destroy_event_channel(pch);
 }
 
-static void listener_may_go_before_its_children(void **state)
+static void listener_may_be_destroyed_before_its_children(void **state)
 {
 	struct couple c;
 
@@ -446,14 +450,17 @@ static void listener_may_go_before_its_children(void **state)
 	couple_close(&c);
 }
 
-static void *accept_it(void *id)
+static void *accept_in_thread(void *id)
 {
 	assert_int_equal(rdma_accept(id, NULL), 0);
 	return NULL;
 }
 
-/* cmtime's threads: one accepts, another hears of it, and has done with the id before the first. */
-static void id_may_go_while_accept_returns(void **state)
+/*
+ * The same as in cmtime: one thread accepts, another gets the event, and destroys the id before
+ * accept returns.
+ */
+static void id_may_be_destroyed_while_accept_returns(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *id, *child;
@@ -464,7 +471,7 @@ static void id_may_go_while_accept_returns(void **state)
 		assert_int_equal(rdma_connect(id, NULL), 0);
 		child = expect_request(pch);
 		give_qp(child);
-		assert_int_equal(pthread_create(&thread, NULL, accept_it, child), 0);
+		assert_int_equal(pthread_create(&thread, NULL, accept_in_thread, child), 0);
 		assert_int_equal(expect_status(pch, RDMA_CM_EVENT_ESTABLISHED), 0);
 		id_gone(child);
 		assert_int_equal(pthread_join(thread, NULL), 0);
@@ -479,7 +486,7 @@ static void id_may_go_while_accept_returns(void **state)
 
 /* ---- many ---- */
 
-static void twenty_clients_are_told_apart(void **state)
+static void twenty_clients_are_kept_apart(void **state)
 {
 	enum { CLIENTS = 20 };
 	struct rdma_event_channel *pch = channel_new(), *ach[CLIENTS];
@@ -537,28 +544,28 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(events_come_in_order_on_ipv4),
 		cmocka_unit_test(events_come_in_order_on_ipv6),
-		cmocka_unit_test(passive_side_can_end_it_too),
-		cmocka_unit_test(both_sides_at_once_end_it_once),
-		cmocka_unit_test(destroyed_queue_pair_ends_it_for_both),
-		cmocka_unit_test(queue_pair_destroyed_in_silence_is_noticed),
-		cmocka_unit_test(destroyed_id_ends_it_for_the_peer),
-		cmocka_unit_test(queue_pair_in_error_ends_it),
-		cmocka_unit_test(last_words_arrive),
+		cmocka_unit_test(passive_side_can_disconnect),
+		cmocka_unit_test(both_sides_disconnecting_get_one_event_each),
+		cmocka_unit_test(destroyed_queue_pair_disconnects_both_sides),
+		cmocka_unit_test(queue_pair_destroyed_without_the_id_is_noticed),
+		cmocka_unit_test(destroyed_id_disconnects_the_peer),
+		cmocka_unit_test(queue_pair_in_error_disconnects),
+		cmocka_unit_test(messages_sent_before_destruction_arrive),
 		cmocka_unit_test(private_data_goes_both_ways),
 		cmocka_unit_test(reject_data_reaches_the_active_side),
-		cmocka_unit_test(child_is_its_listeners),
-		cmocka_unit_test(nobody_listening_is_rejected),
+		cmocka_unit_test(child_id_inherits_from_its_listener),
+		cmocka_unit_test(connecting_without_a_listener_is_rejected),
 		cmocka_unit_test(specific_address_has_a_device),
 		cmocka_unit_test(wildcard_destination_is_loopback),
-		cmocka_unit_test(dual_listener_shows_ipv4_peers_as_such),
-		cmocka_unit_test(two_families_share_a_port_if_asked),
+		cmocka_unit_test(dual_listener_reports_ipv4_peers_as_ipv4),
+		cmocka_unit_test(two_families_share_a_port_with_afonly),
 		cmocka_unit_test(afonly_works_on_a_bound_id),
-		cmocka_unit_test(port_in_use_shows_at_bind),
+		cmocka_unit_test(port_in_use_is_reported_by_bind),
 		cmocka_unit_test(port_of_ended_connections_is_free),
 		cmocka_unit_test(ids_can_be_destroyed_in_every_state),
-		cmocka_unit_test(listener_may_go_before_its_children),
-		cmocka_unit_test(id_may_go_while_accept_returns),
-		cmocka_unit_test(twenty_clients_are_told_apart),
+		cmocka_unit_test(listener_may_be_destroyed_before_its_children),
+		cmocka_unit_test(id_may_be_destroyed_while_accept_returns),
+		cmocka_unit_test(twenty_clients_are_kept_apart),
 	};
 
 	return cmocka_run_group_tests_name("cm connect", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_endpoint.c - synchronous ids, rdma_create_ep() and rdma_getaddrinfo(), and
- * the helpers of <rdma/rdma_verbs.h> on top of them.
+ * test_endpoint.c - synchronous ids, rdma_create_ep() and rdma_getaddrinfo(), and the helpers of
+ * <rdma/rdma_verbs.h> on top of them.
  */
 #include "story.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct ibv_qp_init_attr small(void)
+static struct ibv_qp_init_attr small_attr(void)
 {
 	return (struct ibv_qp_init_attr){
 		.cap = {.max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1},
@@ -38,7 +38,7 @@ static struct rdma_addrinfo *lookup(const char *node, const char *service, int f
 static void server_listens(struct server *s)
 {
 	struct rdma_addrinfo *res = lookup(IPV4, "0", RAI_PASSIVE | RAI_NUMERICHOST);
-	struct ibv_qp_init_attr attr = small();
+	struct ibv_qp_init_attr attr = small_attr();
 
 	assert_int_equal(rdma_create_ep(&s->listener, res, NULL, &attr), 0);
 	assert_int_equal(rdma_listen(s->listener, 0), 0);
@@ -47,7 +47,7 @@ static void server_listens(struct server *s)
 
 static struct rdma_cm_id *client(struct server *s)
 {
-	struct ibv_qp_init_attr attr = small();
+	struct ibv_qp_init_attr attr = small_attr();
 	struct rdma_addrinfo *res;
 	struct rdma_cm_id *id;
 	char port[8];
@@ -59,8 +59,8 @@ static struct rdma_cm_id *client(struct server *s)
 	return id;
 }
 
-/* Takes one request, hears one message, says one, and hangs up. */
-static void *serve(void *arg)
+/* Accepts one request, receives one message, sends one, and disconnects. */
+static void *serve_one_message(void *arg)
 {
 	struct server *s = arg;
 	struct ibv_wc wc;
@@ -90,7 +90,7 @@ static void message_goes_there_and_back(void **state)
 	struct ibv_wc wc;
 
 	server_listens(&s);
-	pthread_create(&s.thread, NULL, serve, &s);
+	pthread_create(&s.thread, NULL, serve_one_message, &s);
 	id = client(&s);
 	assert_non_null(id->qp);
 	assert_non_null(id->send_cq);
@@ -106,7 +106,7 @@ static void message_goes_there_and_back(void **state)
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_string_equal(heard, said);
 	assert_int_equal(rdma_disconnect(id), 0);
-	assert_int_equal(rdma_disconnect(id), 0); /* nothing is left to wait for: no wait */
+	assert_int_equal(rdma_disconnect(id), 0); /* no event is outstanding: it does not wait */
 	assert_int_equal(rdma_disconnect(id), 0);
 	pthread_join(s.thread, NULL);
 	rdma_dereg_mr(mr);
@@ -115,7 +115,7 @@ static void message_goes_there_and_back(void **state)
 	rdma_destroy_ep(s.listener);
 }
 
-static void *refuse(void *arg)
+static void *reject_one(void *arg)
 {
 	struct server *s = arg;
 
@@ -131,7 +131,7 @@ static void rejection_is_econnrefused(void **state)
 	struct rdma_cm_id *id;
 
 	server_listens(&s);
-	pthread_create(&s.thread, NULL, refuse, &s);
+	pthread_create(&s.thread, NULL, reject_one, &s);
 	id = client(&s);
 	assert_int_equal(rdma_connect(id, NULL), -1);
 	assert_int_equal(errno, ECONNREFUSED);
@@ -141,8 +141,8 @@ static void rejection_is_econnrefused(void **state)
 	rdma_destroy_ep(s.listener);
 }
 
-/* ai_connect of an address is private data of the connection. */
-static void *see_private(void *arg)
+/* ai_connect of an address becomes private data of the connection. */
+static void *check_private_data(void *arg)
 {
 	struct server *s = arg;
 
@@ -154,17 +154,17 @@ static void *see_private(void *arg)
 	return NULL;
 }
 
-static void endpoint_brings_private_data(void **state)
+static void endpoint_sends_private_data_of_its_address(void **state)
 {
 	struct rdma_conn_param param = {.private_data = "then ", .private_data_len = 5};
-	struct ibv_qp_init_attr attr = small();
+	struct ibv_qp_init_attr attr = small_attr();
 	struct rdma_addrinfo *res;
 	struct server s = {0};
 	struct rdma_cm_id *id;
 	char port[8];
 
 	server_listens(&s);
-	pthread_create(&s.thread, NULL, see_private, &s);
+	pthread_create(&s.thread, NULL, check_private_data, &s);
 	snprintf(port, sizeof(port), "%u", id_port(s.listener));
 	res = lookup(IPV4, port, RAI_NUMERICHOST);
 	res->ai_connect = strdup("first");
@@ -193,7 +193,7 @@ static void request_of_an_asynchronous_id_is_einval(void **state)
 static void shared_receive_queue_serves_the_id(void **state)
 {
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 4, .max_sge = 1}};
-	struct ibv_qp_init_attr attr = small();
+	struct ibv_qp_init_attr attr = small_attr();
 	struct sockaddr_storage a = address(IPV4, 9);
 	struct rdma_cm_id *id = id_new(NULL);
 	char buf[8];
@@ -214,12 +214,12 @@ static void shared_receive_queue_serves_the_id(void **state)
 	rdma_destroy_ep(id);
 }
 
-static void queues_of_the_program_are_used(void **state)
+static void completion_queues_of_the_program_are_used(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct sockaddr_storage a = address(IPV4, 9);
 	struct rdma_cm_id *id = id_new(ch);
-	struct ibv_qp_init_attr attr = small();
+	struct ibv_qp_init_attr attr = small_attr();
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 
@@ -240,13 +240,16 @@ static void queues_of_the_program_are_used(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* rping -q: the program makes the queue pair and moves it; the id only knows its number. */
+/*
+ * As in rping -q: the program creates the queue pair and changes its state; the id only knows its
+ * number.
+ */
 static void queue_pair_of_the_program_is_connected_by_number(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *child, *id = id_new(ach);
 	struct sockaddr_storage to = address(IPV4, id_port(listener));
-	struct ibv_qp_init_attr init = small();
+	struct ibv_qp_init_attr init = small_attr();
 	struct rdma_conn_param param = {0};
 	struct ibv_qp_attr attr = {0};
 	struct ibv_pd *pd;
@@ -292,7 +295,7 @@ static void queue_pair_of_the_program_is_connected_by_number(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
-static void devices_are_the_ids(void **state)
+static void device_list_has_the_device_of_the_id(void **state)
 {
 	struct sockaddr_storage a = address(IPV4, 9);
 	struct rdma_cm_id *id = id_new(NULL);
@@ -310,7 +313,7 @@ static void devices_are_the_ids(void **state)
 
 /* ---- addresses ---- */
 
-static void address_of_a_name(void **state)
+static void names_are_resolved_to_addresses(void **state)
 {
 	struct rdma_addrinfo *res;
 
@@ -329,7 +332,7 @@ static void address_of_a_name(void **state)
 	rdma_freeaddrinfo(res);
 }
 
-static void source_of_the_hints_is_kept(void **state)
+static void source_address_of_the_hints_is_kept(void **state)
 {
 	struct sockaddr_storage src = address(IPV4, 0);
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP,
@@ -344,7 +347,7 @@ static void source_of_the_hints_is_kept(void **state)
 	rdma_freeaddrinfo(res);
 }
 
-static void address_of_nothing_is_an_error(void **state)
+static void resolving_an_invalid_name_is_an_error(void **state)
 {
 	struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST}, *res;
 
@@ -359,15 +362,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(message_goes_there_and_back),
 		cmocka_unit_test(rejection_is_econnrefused),
-		cmocka_unit_test(endpoint_brings_private_data),
+		cmocka_unit_test(endpoint_sends_private_data_of_its_address),
 		cmocka_unit_test(request_of_an_asynchronous_id_is_einval),
 		cmocka_unit_test(shared_receive_queue_serves_the_id),
-		cmocka_unit_test(queues_of_the_program_are_used),
+		cmocka_unit_test(completion_queues_of_the_program_are_used),
 		cmocka_unit_test(queue_pair_of_the_program_is_connected_by_number),
-		cmocka_unit_test(devices_are_the_ids),
-		cmocka_unit_test(address_of_a_name),
-		cmocka_unit_test(source_of_the_hints_is_kept),
-		cmocka_unit_test(address_of_nothing_is_an_error),
+		cmocka_unit_test(device_list_has_the_device_of_the_id),
+		cmocka_unit_test(names_are_resolved_to_addresses),
+		cmocka_unit_test(source_address_of_the_hints_is_kept),
+		cmocka_unit_test(resolving_an_invalid_name_is_an_error),
 	};
 
 	return cmocka_run_group_tests_name("cm endpoint", tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* An id with one event in its channel. */
+/* Creates an id with one event in its channel. */
 static struct rdma_cm_id *id_with_event(struct rdma_event_channel *ch)
 {
 	struct rdma_cm_id *id = id_new(ch);
@@ -25,7 +25,7 @@ static struct rdma_cm_id *id_with_event(struct rdma_event_channel *ch)
 	return id;
 }
 
-static void empty_channel_says_eagain_if_nonblocking(void **state)
+static void empty_nonblocking_channel_returns_eagain(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_event *ev;
@@ -56,7 +56,7 @@ static void descriptor_is_readable_while_events_wait(void **state)
 	two = id_with_event(ch);
 	assert_int_equal(epoll_wait(ep, &got, 1, 0), 1);
 	expect_status(ch, RDMA_CM_EVENT_ADDR_RESOLVED);
-	assert_int_equal(epoll_wait(ep, &got, 1, 0), 1); /* one more */
+	assert_int_equal(epoll_wait(ep, &got, 1, 0), 1); /* one more event */
 	expect_status(ch, RDMA_CM_EVENT_ADDR_RESOLVED);
 	assert_int_equal(epoll_wait(ep, &got, 1, 0), 0);
 	close(ep);
@@ -90,7 +90,7 @@ static void events_of_a_channel_come_in_order(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-static void destroyed_ids_events_are_forgotten(void **state)
+static void events_of_a_destroyed_id_are_discarded(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *first = id_with_event(ch), *second = id_with_event(ch);
@@ -116,7 +116,7 @@ struct waiting {
 	atomic_bool done;
 };
 
-static void *destroy_it(void *arg)
+static void *destroy_in_thread(void *arg)
 {
 	struct waiting *w = arg;
 
@@ -131,7 +131,7 @@ static void destroy_waits_for_acknowledgements(void **state)
 	struct waiting w = {.id = id_with_event(ch)};
 	struct rdma_cm_event *ev = expect_event(ch, RDMA_CM_EVENT_ADDR_RESOLVED);
 
-	pthread_create(&w.thread, NULL, destroy_it, &w);
+	pthread_create(&w.thread, NULL, destroy_in_thread, &w);
 	expect_silence(ch, 50);
 	assert_false(atomic_load(&w.done));
 	rdma_ack_cm_event(ev);
@@ -139,7 +139,7 @@ static void destroy_waits_for_acknowledgements(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-static void *migrate_it(void *arg)
+static void *migrate_in_thread(void *arg)
 {
 	struct waiting *w = arg;
 
@@ -154,7 +154,7 @@ static void migration_waits_for_acknowledgements(void **state)
 	struct waiting w = {.id = id_with_event(from), .ch = to};
 	struct rdma_cm_event *ev = expect_event(from, RDMA_CM_EVENT_ADDR_RESOLVED);
 
-	pthread_create(&w.thread, NULL, migrate_it, &w);
+	pthread_create(&w.thread, NULL, migrate_in_thread, &w);
 	expect_silence(from, 50);
 	assert_false(atomic_load(&w.done));
 	rdma_ack_cm_event(ev);
@@ -166,8 +166,8 @@ static void migration_waits_for_acknowledgements(void **state)
 	rdma_destroy_event_channel(to);
 }
 
-/* A request is the listener's event: its id may go before it is acknowledged. */
-static void child_may_go_before_its_request_is_acknowledged(void **state)
+/* A request is the listener's event: its id may be destroyed before the event is acknowledged. */
+static void child_may_be_destroyed_before_its_request_is_acknowledged(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0);
@@ -184,7 +184,7 @@ static void child_may_go_before_its_request_is_acknowledged(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
-static void *get_it(void *arg)
+static void *get_in_thread(void *arg)
 {
 	struct waiting *w = arg;
 
@@ -200,7 +200,7 @@ static void blocking_get_waits_for_an_event(void **state)
 	struct waiting w = {.ch = ch};
 	struct rdma_cm_id *id;
 
-	pthread_create(&w.thread, NULL, get_it, &w);
+	pthread_create(&w.thread, NULL, get_in_thread, &w);
 	id = id_with_event(ch);
 	pthread_join(w.thread, NULL);
 	assert_int_equal(w.ret, 0);
@@ -214,16 +214,16 @@ static void on_signal(int sig)
 {
 }
 
-/* A handler without SA_RESTART ends the wait, as read() ends. */
-static void signal_ends_a_wait(void **state)
+/* A signal handler without SA_RESTART interrupts the wait, as it does read(). */
+static void signal_interrupts_a_wait(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct waiting w = {.ch = ch};
 	struct sigaction act = {.sa_handler = on_signal};
 
 	sigaction(SIGUSR1, &act, NULL);
-	pthread_create(&w.thread, NULL, get_it, &w);
-	do { /* until the thread is in its wait */
+	pthread_create(&w.thread, NULL, get_in_thread, &w);
+	do { /* until the thread waits */
 		pthread_kill(w.thread, SIGUSR1);
 		expect_silence(ch, 2);
 	} while (!atomic_load(&w.done));
@@ -235,7 +235,7 @@ static void signal_ends_a_wait(void **state)
 
 /* ---- migration ---- */
 
-static void pending_events_move_along(void **state)
+static void pending_events_migrate_with_their_id(void **state)
 {
 	struct rdma_event_channel *from = channel_new(), *to = channel_new();
 	struct rdma_cm_id *moves = id_with_event(from), *stays = id_with_event(from);
@@ -258,7 +258,7 @@ static void pending_events_move_along(void **state)
 	rdma_destroy_event_channel(to);
 }
 
-static void pending_requests_move_with_their_listener(void **state)
+static void pending_requests_migrate_with_their_listener(void **state)
 {
 	struct rdma_event_channel *ach = channel_new(), *from = channel_new(), *to = channel_new();
 	struct rdma_cm_id *listener = id_listening(from, IPV4, 0), *child;
@@ -302,10 +302,10 @@ static void synchronous_id_can_become_asynchronous_and_back(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* ---- words ---- */
+/* ---- destroyed channels, event names ---- */
 
-/* rping's threads end like this: one closes the channel, another asks it once more. */
-static void asking_a_channel_just_destroyed_finds_no_event(void **state)
+/* rping's threads end like this: one destroys the channel, another polls it once more. */
+static void channel_just_destroyed_returns_no_event(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_event *ev;
@@ -331,20 +331,20 @@ static void every_event_has_a_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(empty_channel_says_eagain_if_nonblocking),
+		cmocka_unit_test(empty_nonblocking_channel_returns_eagain),
 		cmocka_unit_test(descriptor_is_readable_while_events_wait),
 		cmocka_unit_test(descriptor_is_not_inherited),
 		cmocka_unit_test(events_of_a_channel_come_in_order),
-		cmocka_unit_test(destroyed_ids_events_are_forgotten),
+		cmocka_unit_test(events_of_a_destroyed_id_are_discarded),
 		cmocka_unit_test(destroy_waits_for_acknowledgements),
 		cmocka_unit_test(migration_waits_for_acknowledgements),
-		cmocka_unit_test(child_may_go_before_its_request_is_acknowledged),
+		cmocka_unit_test(child_may_be_destroyed_before_its_request_is_acknowledged),
 		cmocka_unit_test(blocking_get_waits_for_an_event),
-		cmocka_unit_test(signal_ends_a_wait),
-		cmocka_unit_test(pending_events_move_along),
-		cmocka_unit_test(pending_requests_move_with_their_listener),
+		cmocka_unit_test(signal_interrupts_a_wait),
+		cmocka_unit_test(pending_events_migrate_with_their_id),
+		cmocka_unit_test(pending_requests_migrate_with_their_listener),
 		cmocka_unit_test(synchronous_id_can_become_asynchronous_and_back),
-		cmocka_unit_test(asking_a_channel_just_destroyed_finds_no_event),
+		cmocka_unit_test(channel_just_destroyed_returns_no_event),
 		cmocka_unit_test(every_event_has_a_name),
 	};
 

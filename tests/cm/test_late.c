@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_late.c - peers that fall silent or take their time: ours is limited.
+ * test_late.c - peers that fall silent or are slow: the time that they get is limited.
  *
- * Apart from the other tests, since here a machine that stands still for long
- * enough looks like a silent peer.
+ * Separate from the other tests, since here a machine that stalls for long enough looks like a
+ * silent peer.
  */
 #include "story.h"
 
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* An id of ours that has asked a bare socket, and waits. */
+/* An id of ours that has sent its Request to a bare socket, and waits. */
 struct caller {
 	struct rdma_event_channel *ch;
 	struct rdma_cm_id *id;
@@ -21,7 +21,7 @@ struct caller {
 	int listener, fd;
 };
 
-static void call(struct caller *c)
+static void connect_to_socket(struct caller *c)
 {
 	uint16_t port;
 
@@ -33,7 +33,7 @@ static void call(struct caller *c)
 	raw_recv_frame(c->fd, false, &c->req);
 }
 
-static void expect_given_up(struct caller *c)
+static void expect_timeout(struct caller *c)
 {
 	assert_int_equal(expect_status(c->ch, RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
 	expect_hangup(c->fd);
@@ -42,28 +42,28 @@ static void expect_given_up(struct caller *c)
 	close(c->listener);
 }
 
-static void silence_is_unreachable(void **state)
+static void silent_peer_is_unreachable(void **state)
 {
 	struct caller c;
 
-	call(&c);
-	expect_given_up(&c);
+	connect_to_socket(&c);
+	expect_timeout(&c);
 }
 
-static void half_a_reply_and_then_silence_is_unreachable(void **state)
+static void peer_silent_after_half_a_reply_is_unreachable(void **state)
 {
 	struct mpa_frame rep;
 	uint8_t buf[MPA_FRAME_MAX];
 	struct caller c;
 
-	call(&c);
-	rep = accepting(&c.req.f);
+	connect_to_socket(&c);
+	rep = accepting_reply(&c.req.f);
 	mpa_encode(&rep, buf, sizeof(buf));
 	raw_send(c.fd, buf, 21);
-	expect_given_up(&c);
+	expect_timeout(&c);
 }
 
-static void peer_that_never_opens_is_given_up(void **state)
+static void peer_that_never_sends_its_rtr_times_out(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -81,10 +81,10 @@ static void peer_that_never_opens_is_given_up(void **state)
 }
 
 /*
- * Half a Request and then nothing; and one that would take minutes: a byte now and then
- * does not buy it more time than they have who came later.
+ * Sends half a Request and then nothing; and one that would take minutes: sending a byte from time
+ * to time does not extend the time limit.
  */
-static void slow_peers_are_hung_up_on(void **state)
+static void slow_requests_time_out(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -111,10 +111,10 @@ static void slow_peers_are_hung_up_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(silence_is_unreachable),
-		cmocka_unit_test(half_a_reply_and_then_silence_is_unreachable),
-		PLACE(peer_that_never_opens_is_given_up),
-		PLACE(slow_peers_are_hung_up_on),
+		cmocka_unit_test(silent_peer_is_unreachable),
+		cmocka_unit_test(peer_silent_after_half_a_reply_is_unreachable),
+		PLACE(peer_that_never_sends_its_rtr_times_out),
+		PLACE(slow_requests_time_out),
 	};
 
 	setenv("STAG_CONNECT_TIMEOUT", "1000", 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_misuse.c - calls out of place, and what iWARP does not have: the errno of
- * the kernel and librdmacm, and one line in the log.
+ * test_misuse.c - calls in the wrong state, and features that iWARP does not have: the errno of the
+ * kernel and librdmacm, and one line in the log.
  */
 #include "story.h"
 
@@ -36,7 +36,7 @@ static int close_fresh(void **state)
 	return 0;
 }
 
-static void calls_before_their_time_are_einval(void **state)
+static void calls_made_too_early_are_einval(void **state)
 {
 	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC};
 
@@ -52,7 +52,7 @@ static void calls_before_their_time_are_einval(void **state)
 	assert_int_equal(stagdv_adopt(fresh, dup(0)), EINVAL);
 }
 
-static void calls_after_their_time_are_einval(void **state)
+static void calls_made_too_late_are_einval(void **state)
 {
 	struct sockaddr_storage a = address(IPV4, 0);
 	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC};
@@ -85,7 +85,7 @@ static void listening_binds_an_unbound_id(void **state)
 	assert_int_not_equal(rdma_get_src_port(fresh), 0);
 }
 
-static void addresses_that_cannot_be(void **state)
+static void invalid_addresses_are_refused(void **state)
 {
 	struct sockaddr_storage four = address(IPV4, 9), six = address(IPV6, 0);
 	struct sockaddr_storage elsewhere = address("192.0.2.1", 0);
@@ -100,7 +100,7 @@ static void addresses_that_cannot_be(void **state)
 	assert_fails(rdma_resolve_addr(fresh, (struct sockaddr *)&elsewhere,
 				       (struct sockaddr *)&four, 1),
 		     EADDRNOTAVAIL);
-	/* and after all that it is as good as new */
+	/* and after all that the id still works */
 	assert_int_equal(rdma_resolve_addr(fresh, NULL, (struct sockaddr *)&four, 1), 0);
 }
 
@@ -118,8 +118,8 @@ static void depths_beyond_the_device_are_einval(void **state)
 	rdma_destroy_qp(fresh);
 }
 
-/* One queue pair, two ids: only the first connection is one. */
-static void queue_pair_that_is_connected_is_einval(void **state)
+/* Two ids share one queue pair: only the first can connect it. */
+static void connecting_a_connected_queue_pair_is_einval(void **state)
 {
 	struct rdma_conn_param param = {0};
 	struct sockaddr_storage a;
@@ -134,14 +134,14 @@ static void queue_pair_that_is_connected_is_einval(void **state)
 	couple_close(&c);
 }
 
-static void port_space_that_does_not_exist_is_einval(void **state)
+static void unknown_port_space_is_einval(void **state)
 {
 	struct rdma_cm_id *id;
 
 	assert_fails(rdma_create_id(ch, &id, NULL, 0x42), EINVAL);
 }
 
-static void nothing_to_get_or_acknowledge_is_einval(void **state)
+static void null_channel_or_event_is_einval(void **state)
 {
 	struct rdma_cm_event *ev;
 
@@ -152,7 +152,7 @@ static void nothing_to_get_or_acknowledge_is_einval(void **state)
 
 /* ---- options ---- */
 
-static void options_are_taken_or_refused_as_by_the_kernel(void **state)
+static void options_are_accepted_or_refused_as_by_the_kernel(void **state)
 {
 	uint8_t byte = 8;
 	int one = 1;
@@ -175,7 +175,7 @@ static void options_are_taken_or_refused_as_by_the_kernel(void **state)
 		     EINVAL);
 }
 
-static void reuse_lets_two_bind(void **state)
+static void reuseaddr_lets_two_ids_bind_one_port(void **state)
 {
 	struct rdma_cm_id *other = id_new(ch);
 	struct sockaddr_storage a = address(IPV4, 0);
@@ -193,7 +193,7 @@ static void reuse_lets_two_bind(void **state)
 	rdma_destroy_id(other);
 }
 
-static void connection_options_are_taken_and_never_come(void **state)
+static void ece_options_are_accepted_and_not_transmitted(void **state)
 {
 	struct ibv_ece ece = {.vendor_id = 1, .options = 2};
 
@@ -205,7 +205,7 @@ static void connection_options_are_taken_and_never_come(void **state)
 	assert_fails(rdma_get_remote_ece(fresh, NULL), EINVAL);
 }
 
-/* ---- what iWARP does not have ---- */
+/* ---- features that iWARP does not have ---- */
 
 static void datagrams_fail_cleanly(void **state)
 {
@@ -220,7 +220,7 @@ static void datagrams_fail_cleanly(void **state)
 	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1), 0);
 	assert_fails(rdma_create_qp(id, NULL, &attr), EOPNOTSUPP);
 	assert_null(id->qp);
-	assert_null(id->send_cq); /* what was made on the way is gone */
+	assert_null(id->send_cq); /* partial objects are freed */
 	assert_null(id->recv_cq_channel);
 	rdma_destroy_id(id);
 	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_UDP), 0);
@@ -243,7 +243,7 @@ static void multicast_is_enosys(void **state)
 	assert_fails(rdma_leave_multicast(fresh, (struct sockaddr *)&group), EADDRNOTAVAIL);
 }
 
-static void states_of_a_queue_pair_that_are_not_set_up_are_einval(void **state)
+static void qp_attributes_of_an_unconnected_id_are_einval(void **state)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	int mask;
@@ -256,21 +256,21 @@ static void states_of_a_queue_pair_that_are_not_set_up_are_einval(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(calls_before_their_time_are_einval),
-		STORY(calls_after_their_time_are_einval),
+		STORY(calls_made_too_early_are_einval),
+		STORY(calls_made_too_late_are_einval),
 		STORY(second_resolution_is_einval),
 		STORY(listening_binds_an_unbound_id),
-		STORY(addresses_that_cannot_be),
+		STORY(invalid_addresses_are_refused),
 		STORY(depths_beyond_the_device_are_einval),
-		STORY(queue_pair_that_is_connected_is_einval),
-		STORY(port_space_that_does_not_exist_is_einval),
-		STORY(nothing_to_get_or_acknowledge_is_einval),
-		STORY(options_are_taken_or_refused_as_by_the_kernel),
-		STORY(reuse_lets_two_bind),
-		STORY(connection_options_are_taken_and_never_come),
+		STORY(connecting_a_connected_queue_pair_is_einval),
+		STORY(unknown_port_space_is_einval),
+		STORY(null_channel_or_event_is_einval),
+		STORY(options_are_accepted_or_refused_as_by_the_kernel),
+		STORY(reuseaddr_lets_two_ids_bind_one_port),
+		STORY(ece_options_are_accepted_and_not_transmitted),
 		STORY(datagrams_fail_cleanly),
 		STORY(multicast_is_enosys),
-		STORY(states_of_a_queue_pair_that_are_not_set_up_are_einval),
+		STORY(qp_attributes_of_an_unconnected_id_are_einval),
 	};
 
 	return cmocka_run_group_tests_name("cm misuse", tests, NULL, NULL);

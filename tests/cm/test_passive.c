@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_passive.c - our listener, and peers that are bare sockets: every form of
- * Request, and everything that is none.
+ * test_passive.c - our listener, with bare sockets as peers: every form of Request, and everything
+ * that is no Request.
  */
 #include "story.h"
 
@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 
-static void done(struct place *p, int fd, struct rdma_cm_id *id)
+static void destroy_and_close(struct place *p, int fd, struct rdma_cm_id *id)
 {
 	close(fd);
 	id_gone(id);
@@ -38,7 +38,7 @@ static void revision_1_is_answered_with_revision_1(void **state)
 	assert_false(rep.f.flags & MPA_ENHANCED);
 	assert_int_equal(rep.len, MPA_FRAME_LEN);
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void revision_0_counts_as_1(void **state)
@@ -50,7 +50,7 @@ static void revision_0_counts_as_1(void **state)
 	int fd = accepted(p, &req, NULL, &id, &rep);
 
 	assert_int_equal(rep.f.rev, 1);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void revision_2_without_block_is_answered_without(void **state)
@@ -63,11 +63,11 @@ static void revision_2_without_block_is_answered_without(void **state)
 
 	assert_int_equal(rep.f.rev, 2);
 	assert_false(rep.f.flags & MPA_ENHANCED);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 /* Initiator ORD <= responder IRD, and the other way round (RFC 6581 §5). */
-static void depths_meet(void **state)
+static void depths_are_negotiated(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -80,12 +80,12 @@ static void depths_meet(void **state)
 	req.ord = 7;
 	fd = accepted(p, &req, &param, &id, &rep);
 	assert_true(rep.f.flags & MPA_ENHANCED);
-	assert_int_equal(rep.f.ord, 3); /* 9 were asked for, the peer takes 3 */
-	assert_int_equal(rep.f.ird, 7); /* 1 was asked for, the peer wants 7 */
-	done(p, fd, id);
+	assert_int_equal(rep.f.ord, 3); /* our ORD: 9 requested, the peer's IRD is 3 */
+	assert_int_equal(rep.f.ird, 7); /* our IRD: 1 requested, the peer's ORD is 7 */
+	destroy_and_close(p, fd, id);
 }
 
-static void depths_end_at_the_devices(void **state)
+static void depths_are_clamped_to_the_device(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -97,7 +97,7 @@ static void depths_end_at_the_devices(void **state)
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.ord, 128);
 	assert_int_equal(rep.f.ird, 128);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void depths_that_are_not_negotiated_are_mirrored(void **state)
@@ -112,7 +112,7 @@ static void depths_that_are_not_negotiated_are_mirrored(void **state)
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.ord, MPA_DEPTH_NONE);
 	assert_int_equal(rep.f.ird, MPA_DEPTH_NONE);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void program_sees_depths_from_its_side(void **state)
@@ -132,7 +132,7 @@ static void program_sees_depths_from_its_side(void **state)
 	assert_ptr_equal(ev->listen_id, p->listener);
 	id = ev->id;
 	rdma_ack_cm_event(ev);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void crc_follows_either_side(void **state)
@@ -146,10 +146,10 @@ static void crc_follows_either_side(void **state)
 	req.flags |= MPA_CRC;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_true(rep.f.flags & MPA_CRC);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-static void demand_for_markers_is_not_echoed(void **state)
+static void request_for_markers_is_not_echoed(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -160,10 +160,10 @@ static void demand_for_markers_is_not_echoed(void **state)
 	req.flags |= MPA_MARKERS;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_false(rep.f.flags & MPA_MARKERS);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-static void reserved_bits_are_not_looked_at(void **state)
+static void reserved_bits_are_ignored(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -174,7 +174,7 @@ static void reserved_bits_are_not_looked_at(void **state)
 	req.flags |= 0x0c | MPA_REJECT;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.flags & 0x2f, 0);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void rtr_options_are_those_in_common(void **state)
@@ -201,12 +201,12 @@ static void rtr_options_are_those_in_common(void **state)
 		fd = accepted(p, &req, NULL, &id, &rep);
 		assert_true(rep.f.p2p);
 		assert_int_equal(rep.f.rtr, cases[i].answered);
-		done(p, fd, id);
+		destroy_and_close(p, fd, id);
 	}
 }
 
-/* A zero-length read that opens the stream needs a place, though the peer asked for none. */
-static void read_rtr_finds_a_place(void **state)
+/* A zero-length read as RTR needs an IRD of one, though the peer requested none. */
+static void read_rtr_raises_the_ird_to_one(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -220,10 +220,10 @@ static void read_rtr_finds_a_place(void **state)
 	req.ord = 0;
 	fd = accepted(p, &req, &param, &id, &rep);
 	assert_int_equal(rep.f.ird, 1);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-/* In peer-to-peer mode ESTABLISHED waits for the message that opens the stream. */
+/* In peer-to-peer mode ESTABLISHED waits for the RTR message. */
 static void established_waits_for_the_rtr(void **state)
 {
 	struct place *p = *state;
@@ -248,7 +248,7 @@ static void established_waits_for_the_rtr(void **state)
 	id_gone(id);
 }
 
-static void peer_that_leaves_before_it_opens_is_an_error(void **state)
+static void peer_that_closes_before_its_rtr_is_an_error(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -286,11 +286,11 @@ static void offer_is_accepted_with_a_block(void **state)
 						 MPA_EXT_SEND_IMM | MPA_EXT_FLUSH);
 	assert_int_equal(rep.f.private_len, 5);
 	assert_memory_equal(rep.f.private_data, "hello", 5);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-/* An older peer does not know the bit, and is not answered with the capability. */
-static void subtypes_are_for_those_who_offer_them(void **state)
+/* An older peer does not know the flag, and the Reply does not have the capability. */
+static void subtypes_are_used_only_if_offered(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -302,15 +302,15 @@ static void subtypes_are_for_those_who_offer_them(void **state)
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_false(rep.f.flags & MPA_ESCAPE_OFFER);
 	assert_true(rep.f.ext.caps & MPA_EXT_ESCAPE);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 	req.flags &= (uint8_t)~MPA_EXT_OFFER;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_ESCAPE_OFFER), 0);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-/* What has no one-shot sends, or speaks of another time, is not taken for one that has. */
-static void one_shot_sends_are_for_those_who_offer_them(void **state)
+/* A peer without one-shot sends, or with another version of them, gets none. */
+static void one_shot_sends_are_used_only_if_offered(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -323,11 +323,11 @@ static void one_shot_sends_are_for_those_who_offer_them(void **state)
 	assert_int_equal(rep.f.flags & (MPA_EXT_OFFER | MPA_SHOT_OFFER), 0);
 	assert_int_equal(rep.f.ext.encoding, SHOT_OPCODES);
 	assert_true(rep.f.ext.caps & MPA_EXT_ONE_SHOT);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 	req.flags &= (uint8_t)~MPA_EXT_OFFER;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_EXT_OFFER | MPA_SHOT_OFFER), 0);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 static void standard_peer_sees_nothing_of_the_extensions(void **state)
@@ -340,10 +340,10 @@ static void standard_peer_sees_nothing_of_the_extensions(void **state)
 
 	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_EXT_OFFER), 0);
 	assert_int_equal(rep.len, MPA_FRAME_LEN + MPA_ENHANCED_LEN);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-static void offer_in_a_plain_request_is_not_taken(void **state)
+static void offer_in_a_revision_1_request_is_ignored(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = plain_request();
@@ -354,7 +354,7 @@ static void offer_in_a_plain_request_is_not_taken(void **state)
 	req.flags |= MPA_EXT_OFFER;
 	fd = accepted(p, &req, NULL, &id, &rep);
 	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_EXT_OFFER), 0);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
 /* ---- private data ---- */
@@ -384,8 +384,8 @@ static void private_data_arrives(void **state)
 	}
 }
 
-/* More than a conn_param can say is cut to what it can. */
-static void most_private_data_is_cut_to_255(void **state)
+/* Private data longer than a conn_param can describe is truncated. */
+static void long_private_data_is_truncated_to_255(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -415,14 +415,14 @@ static void reply_carries_255_bytes(void **state)
 	int fd;
 
 	memset(data, 'y', sizeof(data));
-	req.flags |= MPA_EXT_OFFER; /* the longest that there is: both blocks */
+	req.flags |= MPA_EXT_OFFER; /* the longest possible: both blocks */
 	fd = accepted(p, &req, &param, &id, &rep);
 	assert_int_equal(rep.f.private_len, 255);
 	assert_memory_equal(rep.f.private_data, data, 255);
-	done(p, fd, id);
+	destroy_and_close(p, fd, id);
 }
 
-/* ---- no ---- */
+/* ---- rejections ---- */
 
 static void reject_carries_data_and_closes(void **state)
 {
@@ -460,7 +460,7 @@ static void request_whose_id_is_destroyed_is_rejected(void **state)
 	expect_hangup(fd);
 }
 
-static void request_that_nobody_fetched_dies_with_its_listener(void **state)
+static void unfetched_request_is_rejected_with_its_listener(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0);
@@ -476,7 +476,7 @@ static void request_that_nobody_fetched_dies_with_its_listener(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-static void peer_that_left_cannot_be_accepted(void **state)
+static void closed_connection_cannot_be_accepted(void **state)
 {
 	struct place *p = *state;
 
@@ -515,9 +515,9 @@ static void peer_that_does_not_wait_for_the_reply_is_dropped(void **state)
 	expect_service(p);
 }
 
-/* ---- what is no Request ---- */
+/* ---- invalid Requests ---- */
 
-static void garbage_is_hung_up_on(void **state)
+static void garbage_is_disconnected(void **state)
 {
 	static const uint8_t zeroes[MPA_FRAME_LEN];
 	struct place *p = *state;
@@ -550,7 +550,7 @@ static void garbage_is_hung_up_on(void **state)
 	raw_send(fd, frame, MPA_FRAME_LEN);
 	expect_hangup(fd);
 
-	fd = raw_connect(IPV4, p->port); /* no room for the block that is announced */
+	fd = raw_connect(IPV4, p->port); /* too short for the block that it announces */
 	put_be16(frame + 18, 3);
 	raw_send(fd, frame, MPA_FRAME_LEN + 3);
 	expect_hangup(fd);
@@ -559,7 +559,7 @@ static void garbage_is_hung_up_on(void **state)
 	expect_service(p);
 }
 
-static void request_in_single_bytes_is_a_request(void **state)
+static void request_sent_byte_by_byte_is_accepted(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -576,7 +576,7 @@ static void request_in_single_bytes_is_a_request(void **state)
 	close(fd);
 }
 
-static void reset_in_every_state_leaves_the_listener_well(void **state)
+static void listener_survives_a_reset_in_every_state(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -585,7 +585,7 @@ static void reset_in_every_state_leaves_the_listener_well(void **state)
 	struct rdma_cm_id *id;
 	struct raw_frame rep;
 
-	for (int sent = 0; sent < len; sent++) { /* every prefix of a Request */
+	for (int sent = 0; sent < len; sent++) { /* after every prefix of a Request */
 		int fd = raw_connect(IPV4, p->port);
 
 		if (sent)
@@ -593,7 +593,7 @@ static void reset_in_every_state_leaves_the_listener_well(void **state)
 		raw_reset(fd);
 	}
 	id = NULL;
-	raw_reset(accepted(p, &req, NULL, &id, &rep)); /* behind the Reply */
+	raw_reset(accepted(p, &req, NULL, &id, &rep)); /* after the Reply */
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
 	expect_end(p->ch);
 	id_gone(id);
@@ -601,10 +601,10 @@ static void reset_in_every_state_leaves_the_listener_well(void **state)
 	expect_service(p);
 }
 
-/* ---- shortage ---- */
+/* ---- resource limits ---- */
 
-/* With no descriptor left the listener waits, without spinning, and then goes on. */
-static void listener_survives_a_lack_of_descriptors(void **state)
+/* With no file descriptor left the listener waits, without spinning, and then continues. */
+static void listener_survives_running_out_of_descriptors(void **state)
 {
 	struct place *p = *state;
 	struct mpa_frame req = enhanced_request();
@@ -619,7 +619,7 @@ static void listener_survives_a_lack_of_descriptors(void **state)
 	top = dup(0);
 	close(top);
 	none = was;
-	none.rlim_cur = (rlim_t)top; /* whatever comes next is too much */
+	none.rlim_cur = (rlim_t)top; /* the next descriptor exceeds the limit */
 	for (int i = 0; i < 4; i++) {
 		struct sockaddr_storage a = address(IPV4, p->port);
 
@@ -635,7 +635,7 @@ static void listener_survives_a_lack_of_descriptors(void **state)
 	     (after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1000 +
 	     (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000 +
 	     (after.ru_stime.tv_usec - before.ru_stime.tv_usec) / 1000;
-	assert_in_range(ms, 0, 200); /* who turns takes 300 */
+	assert_in_range(ms, 0, 200); /* a spinning listener takes 300 */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
 	raw_send_frame(fd[3], &req);
 	rdma_destroy_id(expect_request(p->ch));
@@ -644,8 +644,8 @@ static void listener_survives_a_lack_of_descriptors(void **state)
 	expect_service(p);
 }
 
-/* More silent peers than are kept: the oldest go, and a newcomer is served. */
-static void crowd_of_silent_peers_does_not_shut_others_out(void **state)
+/* More silent peers than are kept: the oldest are closed, and a new one is served. */
+static void silent_peers_do_not_block_new_ones(void **state)
 {
 	struct place *p = *state;
 	struct rlimit files;
@@ -666,7 +666,7 @@ static void crowd_of_silent_peers_does_not_shut_others_out(void **state)
 }
 
 /* A program that does not fetch its requests gets no more of them than its backlog. */
-static void backlog_bounds_what_waits(void **state)
+static void backlog_limits_unfetched_requests(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *listener = id_listening(ch, IPV4, 2);
@@ -677,7 +677,7 @@ static void backlog_bounds_what_waits(void **state)
 		fd[i] = raw_connect(IPV4, id_port(listener));
 		raw_send_frame(fd[i], &req);
 	}
-	for (int i = 0; i < 6; i++) /* and yet each has its turn */
+	for (int i = 0; i < 6; i++) /* and yet each is served */
 		rdma_destroy_id(expect_request(ch));
 	for (int i = 0; i < 6; i++)
 		expect_end_of_data(fd[i]);
@@ -685,9 +685,9 @@ static void backlog_bounds_what_waits(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-#define HELD_BACK_NS (200 * NS_PER_MS) /* listener.c: then it comes all the same */
+#define HELD_BACK_NS (200 * NS_PER_MS) /* listener.c: after this a request is shown in any case */
 
-/* Two that ask together: the second is not seen while the first awaits its answer. */
+/* Of two concurrent requests the second is not shown until the first is answered. */
 static void requests_come_one_at_a_time(void **state)
 {
 	struct place *p = *state;
@@ -702,7 +702,7 @@ static void requests_come_one_at_a_time(void **state)
 		raw_send_frame(fd[i], &req);
 	}
 	first = expect_request(p->ch);
-	if (poll(&there, 1, 50)) /* unless we were kept from looking for long */
+	if (poll(&there, 1, 50)) /* unless this thread was stalled for long */
 		assert_true(clock_ns() - began >= HELD_BACK_NS);
 	assert_int_equal(rdma_reject(first, NULL, 0), 0);
 	second = expect_request(p->ch);
@@ -712,7 +712,7 @@ static void requests_come_one_at_a_time(void **state)
 		expect_end_of_data(fd[i]);
 }
 
-/* A program that collects requests before it answers any gets them all, after a moment. */
+/* A program that collects requests before it answers any gets them all, after a short delay. */
 static void requests_are_not_held_back_for_long(void **state)
 {
 	enum { MANY = 20 };
@@ -733,8 +733,8 @@ static void requests_are_not_held_back_for_long(void **state)
 	}
 }
 
-/* A request that is not yet shown, and whose peer leaves, is never shown. */
-static void request_that_is_withdrawn_in_time_is_not_seen(void **state)
+/* A request that is not yet shown, and whose peer closes, is never shown. */
+static void request_withdrawn_in_time_is_not_shown(void **state)
 {
 	struct place *p = *state;
 	struct pollfd there = {.fd = p->ch->fd, .events = POLLIN};
@@ -750,7 +750,7 @@ static void request_that_is_withdrawn_in_time_is_not_seen(void **state)
 	first = expect_request(p->ch);
 	raw_reset(fd[1]);
 	engine_catches_up(p);
-	if (clock_ns() - began >= HELD_BACK_NS && poll(&there, 1, 0)) /* not in time */
+	if (clock_ns() - began >= HELD_BACK_NS && poll(&there, 1, 0)) /* too late */
 		rdma_destroy_id(expect_request(p->ch));
 	rdma_destroy_id(first);
 	expect_silence(p->ch, 250);
@@ -758,7 +758,7 @@ static void request_that_is_withdrawn_in_time_is_not_seen(void **state)
 	expect_service(p);
 }
 
-static void listener_may_go_while_requests_wait(void **state)
+static void listener_may_be_destroyed_while_requests_wait(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0), *first;
@@ -786,43 +786,46 @@ int main(void)
 		STORY(revision_1_is_answered_with_revision_1),
 		STORY(revision_0_counts_as_1),
 		STORY(revision_2_without_block_is_answered_without),
-		STORY(depths_meet),
-		STORY(depths_end_at_the_devices),
+		STORY(depths_are_negotiated),
+		STORY(depths_are_clamped_to_the_device),
 		STORY(depths_that_are_not_negotiated_are_mirrored),
 		STORY(program_sees_depths_from_its_side),
 		STORY(crc_follows_either_side),
-		STORY(demand_for_markers_is_not_echoed),
-		STORY(reserved_bits_are_not_looked_at),
+		STORY(request_for_markers_is_not_echoed),
+		STORY(reserved_bits_are_ignored),
 		STORY(rtr_options_are_those_in_common),
-		STORY(read_rtr_finds_a_place),
+		STORY(read_rtr_raises_the_ird_to_one),
 		STORY(established_waits_for_the_rtr),
-		STORY(peer_that_leaves_before_it_opens_is_an_error),
+		STORY(peer_that_closes_before_its_rtr_is_an_error),
 		STORY(offer_is_accepted_with_a_block),
-		STORY(subtypes_are_for_those_who_offer_them),
-		STORY(one_shot_sends_are_for_those_who_offer_them),
+		STORY(subtypes_are_used_only_if_offered),
+		STORY(one_shot_sends_are_used_only_if_offered),
 		STORY(standard_peer_sees_nothing_of_the_extensions),
-		STORY(offer_in_a_plain_request_is_not_taken),
+		STORY(offer_in_a_revision_1_request_is_ignored),
 		STORY(private_data_arrives),
-		STORY(most_private_data_is_cut_to_255),
+		STORY(long_private_data_is_truncated_to_255),
 		STORY(reply_carries_255_bytes),
 		STORY(reject_carries_data_and_closes),
 		STORY(request_whose_id_is_destroyed_is_rejected),
-		STORY(request_that_nobody_fetched_dies_with_its_listener),
-		STORY(peer_that_left_cannot_be_accepted),
+		STORY(unfetched_request_is_rejected_with_its_listener),
+		STORY(closed_connection_cannot_be_accepted),
 		STORY(peer_that_does_not_wait_for_the_reply_is_dropped),
-		STORY(garbage_is_hung_up_on),
-		STORY(request_in_single_bytes_is_a_request),
-		STORY(reset_in_every_state_leaves_the_listener_well),
-		STORY(listener_survives_a_lack_of_descriptors),
-		STORY(crowd_of_silent_peers_does_not_shut_others_out),
-		STORY(backlog_bounds_what_waits),
+		STORY(garbage_is_disconnected),
+		STORY(request_sent_byte_by_byte_is_accepted),
+		STORY(listener_survives_a_reset_in_every_state),
+		STORY(listener_survives_running_out_of_descriptors),
+		STORY(silent_peers_do_not_block_new_ones),
+		STORY(backlog_limits_unfetched_requests),
 		STORY(requests_come_one_at_a_time),
 		STORY(requests_are_not_held_back_for_long),
-		STORY(request_that_is_withdrawn_in_time_is_not_seen),
-		STORY(listener_may_go_while_requests_wait),
+		STORY(request_withdrawn_in_time_is_not_shown),
+		STORY(listener_may_be_destroyed_while_requests_wait),
 	};
 
-	/* A machine that stands still for a while is no silent peer; those are in test_late.c. */
+	/*
+	 * A machine that stalls for a while must not look like a silent peer; test_late.c is about
+	 * those.
+	 */
 	setenv("STAG_CONNECT_TIMEOUT", "600000", 1);
 	return cmocka_run_group_tests_name("cm passive", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_real.c - the way to rdma-core's own library. There is no device here that
- * it could drive, but every function of it has to be found.
+ * test_real.c - finding the functions of rdma-core's own library. There is no device here that it
+ * could drive, but each of its functions has to be found.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static void every_function_is_found(void **state)
 	assert_int_equal(real_cm_resolve(&table), 0);
 }
 
-/* What is found is rdma-core's, not ours, which has the same names. */
+/* The functions found are rdma-core's, not ours of the same names. */
 static void functions_found_are_not_ours(void **state)
 {
 	struct real_cm table;
@@ -34,7 +34,7 @@ static void functions_found_are_not_ours(void **state)
 			    rdma_event_str(RDMA_CM_EVENT_ESTABLISHED));
 }
 
-/* STAG_CM=real asks for something that a machine without a real device does not have. */
+/* STAG_CM=real requests rdma-core's library, which has no device on this machine. */
 static void without_a_real_device_calls_are_ours(void **state)
 {
 	assert_null(real_cm());

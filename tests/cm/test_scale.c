@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_scale.c - many connections: at once, and one after the other, with
- * nothing left behind.
+ * test_scale.c - many connections: at once, and one after the other, without leaks.
  */
 #include "story.h"
 
@@ -27,7 +26,7 @@ static unsigned entries_of(const char *dir)
 	return n;
 }
 
-static bool room_for(unsigned files)
+static bool raise_descriptor_limit(unsigned files)
 {
 	struct rlimit l;
 
@@ -37,7 +36,7 @@ static bool room_for(unsigned files)
 	return l.rlim_cur >= files;
 }
 
-/* One completion queue serves them all, as in a program that has many. */
+/* One completion queue serves all connections, as in programs that have many. */
 struct side {
 	struct rdma_event_channel *ch;
 	struct ibv_cq *cq;
@@ -85,7 +84,7 @@ static struct rdma_cm_id *side_connects(struct side *s, uint16_t port)
 	return id;
 }
 
-/* The server's thread: accepts everybody; what is disconnected is destroyed. */
+/* The server's thread: accepts all requests, and destroys ids that are disconnected. */
 struct server {
 	struct side side;
 	pthread_t thread;
@@ -147,14 +146,14 @@ static void server_close(struct server *s)
 	side_close(&s->side);
 }
 
-static void two_thousand_at_once(void **state)
+static void two_thousand_connections_at_once(void **state)
 {
 	enum { MANY = 2000 };
 	static struct rdma_cm_id *id[MANY];
 	struct server server;
 	struct side side;
 
-	if (!room_for(2 * MANY + 100))
+	if (!raise_descriptor_limit(2 * MANY + 100))
 		skip();
 	server_open(&server, MANY);
 	side_open(&side);
@@ -173,15 +172,15 @@ static void two_thousand_at_once(void **state)
 	side_close(&side);
 }
 
-/* All of them dial before the first is answered. */
-static void five_hundred_dial_together(void **state)
+/* All of them connect before the first is answered. */
+static void five_hundred_connect_concurrently(void **state)
 {
 	enum { MANY = 500 };
 	static struct rdma_cm_id *id[MANY];
 	struct server server;
 	struct side side;
 
-	if (!room_for(2 * MANY + 100))
+	if (!raise_descriptor_limit(2 * MANY + 100))
 		skip();
 	server_open(&server, MANY);
 	side_open(&side);
@@ -246,13 +245,13 @@ static void connect_and_disconnect(struct side *side, uint16_t port, unsigned ti
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define TIMES	       2000
-#define HEAP_SLACK_KIB (1 << 20) /* a sanitizer keeps what was freed */
+#define HEAP_SLACK_KIB (1 << 20) /* a sanitizer retains freed memory */
 #else
 #define TIMES	       20000
 #define HEAP_SLACK_KIB 2048
 #endif
 
-static void run_of(unsigned times)
+static void connect_times(unsigned times)
 {
 	struct server server;
 	struct side side;
@@ -265,13 +264,13 @@ static void run_of(unsigned times)
 	side_close(&side);
 }
 
-static void twenty_thousand_in_a_row_leave_nothing_behind(void **state)
+static void twenty_thousand_connections_in_a_row_leak_nothing(void **state)
 {
 	struct footprint before, after;
 
-	run_of(TIMES / 10); /* whatever is kept for later is there now */
+	connect_times(TIMES / 10); /* all caches are filled now */
 	before = footprint();
-	run_of(TIMES - TIMES / 10);
+	connect_times(TIMES - TIMES / 10);
 	after = footprint();
 	print_message("after %d: %u descriptors (%u), %u threads (%u), heap %zu (%zu), "
 		      "resident %ld KiB (%ld)\n",
@@ -286,9 +285,9 @@ static void twenty_thousand_in_a_row_leave_nothing_behind(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(two_thousand_at_once),
-		cmocka_unit_test(five_hundred_dial_together),
-		cmocka_unit_test(twenty_thousand_in_a_row_leave_nothing_behind),
+		cmocka_unit_test(two_thousand_connections_at_once),
+		cmocka_unit_test(five_hundred_connect_concurrently),
+		cmocka_unit_test(twenty_thousand_connections_in_a_row_leak_nothing),
 	};
 
 	return cmocka_run_group_tests_name("cm scale", tests, NULL, NULL);
