@@ -98,7 +98,7 @@ static inline struct heap_span *take_kept(struct heap_thread *thread, uint64_t s
 	return span;
 }
 
-/* One that this thread has freed. */
+/* Returns a cached span that this thread has freed. */
 static inline struct heap_span *kept_span(struct stag_heap *heap, uint64_t slices, uint32_t step)
 {
 	struct heap_thread *thread = thread_here.thread;
@@ -339,7 +339,7 @@ static int find_to_share(struct stag_heap *heap, const void *ptr, struct object 
 	return heap_fail(ENOENT, "heap %s: %p is no allocation", heap->name, ptr);
 }
 
-/* The flags first: who frees looks at bits only where they say so. */
+/* Sets the flags first: a thread that frees reads the bits only if the flags say so. */
 STAG_EXPORT int stag_heap_share(struct stag_heap *heap, void *ptr)
 {
 	struct object object;
@@ -378,7 +378,7 @@ static void unshare_own(struct stag_heap *heap, struct heap_span *span, uint32_t
 		atomic_fetch_and(word, ~(1ull << (number % 64)));
 }
 
-/* In a span of this thread. */
+/* Frees an object in a span of this thread. */
 static void free_own(struct heap_thread *thread, struct heap_span *span, uint32_t number)
 {
 	uint32_t word = number / 64;
@@ -397,7 +397,10 @@ static void free_own(struct heap_thread *thread, struct heap_span *span, uint32_
 		thread_free_edge(thread, span);
 }
 
-/* Any thread of the process may; one that would have to wait leaves it to who has the lock next. */
+/*
+ * Any thread of the process may do this; if the lock is held, the work is left to the thread that
+ * takes the lock next.
+ */
 static void free_medium(struct stag_heap *heap, struct heap_span *span)
 {
 	struct heap_block *block = span_block(heap, span);
@@ -476,7 +479,10 @@ static __attribute__((noinline)) void free_slow(struct stag_heap *heap, void *pt
 	free_object(heap, thread, ptr, &object);
 }
 
-/* In a block that is no run, and maybe of this process: a pointer whose span can be looked up. */
+/*
+ * Returns whether ptr is in a live block that is no run, and may be of this process: its span can
+ * be looked up.
+ */
 static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 {
 	uint64_t within = (uint64_t)((const char *)ptr - heap->area), state;
@@ -488,7 +494,10 @@ static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 	return likely((state & (DESC_RUN | 0xff)) == BLOCK_LIVE);
 }
 
-/* Not this thread's, but in a block that lives: another's, or a medium one of the process. Inside. */
+/*
+ * Frees an object in a live block that is not this thread's: another thread's, or a medium one of
+ * the process. Runs inside.
+ */
 static __attribute__((noinline)) void free_others(struct stag_heap *heap, struct heap_span *span,
 						  void *ptr)
 {

@@ -25,7 +25,7 @@ static uint64_t state_after(uint64_t old, enum block_phase phase, int slot, uint
 	return ((old >> 32) + 1) << 32 | run | (uint64_t)(slot + 1) << 8 | phase;
 }
 
-/* The one way a state changes. False: somebody was faster. */
+/* The only function that changes a state. Returns false if another process was faster. */
 static bool move_phase(struct heap_desc *desc, uint64_t old, enum block_phase phase, int slot)
 {
 	uint64_t run = phase == BLOCK_OPEN ? 0 : old & DESC_RUN;
@@ -34,7 +34,7 @@ static bool move_phase(struct heap_desc *desc, uint64_t old, enum block_phase ph
 					      state_after(old, phase, slot, run));
 }
 
-/* By the process that the state names: nobody else changes it. */
+/* Sets a state that only the process named in it may change. */
 static void set_state(struct heap_desc *desc, enum block_phase phase, int slot, uint64_t run)
 {
 	atomic_store(&desc->state, state_after(heap_load(&desc->state), phase, slot, run));
@@ -69,9 +69,9 @@ static void punch(struct stag_heap *heap, uint32_t index, uint32_t slots)
 }
 
 /*
- * An access under an old registration may still be under way in some process (stagdv.h: guards):
- * it has put the index of the block it is for in a cell, before it compared blockIds. A
- * tail's memory was its run's.
+ * An access under an old registration may still be in flight in some process (stagdv.h: guards):
+ * that process has stored the index of the block in a cell before it compared blockIds. The memory
+ * of a tail belonged to its run.
  */
 static bool has_hazard(struct stag_heap *heap, uint32_t index)
 {
@@ -210,7 +210,7 @@ static bool claim_open(struct stag_heap *heap, uint32_t index)
 	return true;
 }
 
-/* All but the state: what the entry of a live block says. */
+/* Fills all of a live block's entry except the state. */
 static void describe(struct stag_heap *heap, uint32_t index, uint64_t size)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -390,7 +390,8 @@ static bool claim_idle_run(struct stag_heap *heap, const struct run_plan *plan, 
 		return false;
 	if (!run_fits(plan, size, block->data_offset)) {
 		set_state(desc, BLOCK_IDLE, -1, DESC_RUN);
-		hint_set(&heap->hints.idle_runs, index); /* who saw it live has cleared it */
+		/* a process that saw it live has cleared it */
+		hint_set(&heap->hints.idle_runs, index);
 		return false;
 	}
 	hint_clear(&heap->hints.idle_runs, index);
@@ -494,7 +495,9 @@ int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment
 	return took(heap, index);
 }
 
-/* Whoever moves it to RELEASING has freed it; the owner may die and be reaped meanwhile. */
+/*
+ * The process that moves it to RELEASING has freed it; the owner may die and be reaped meanwhile.
+ */
 bool block_free_run(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -558,7 +561,10 @@ uint64_t block_settle(struct stag_heap *heap, uint32_t index, bool in_any_case)
 	return finish_release(heap, index);
 }
 
-/* ORPHAN first, then the count: who frees the last object sees one or is seen by the other. */
+/*
+ * ORPHAN first, then the count: the process that frees the last object sees ORPHAN, or its free is
+ * counted here.
+ */
 uint64_t block_reap(struct stag_heap *heap, uint32_t index, int slot)
 {
 	struct heap_desc *desc = &heap->descs[index];

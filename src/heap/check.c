@@ -208,7 +208,7 @@ static void check_block(struct check *check, uint32_t index)
 	default:
 		fault(check, "block %u: no such phase: %#llx", index, (unsigned long long)state);
 	}
-	/* What was seen of a block that changed hands meanwhile says nothing. */
+	/* An inconsistency of a block that changed its owner meanwhile is no fault. */
 	if (check->quiet && atomic_load(&check->heap->descs[index].state) != state)
 		check->faults++;
 	look_drop(check->heap, index);

@@ -141,8 +141,8 @@ static bool lock_removal(int fd, short type)
 }
 
 /*
- * The path stands in the object, where whoever may attach could have written another: nothing is opened or removed
- * by it but a file called as make_huge() does.
+ * The path is stored in the object, and any process that may attach could have written another one:
+ * only a file named as make_huge() does is opened or removed.
  */
 bool heap_is_huge_path(const char *name, const char *path)
 {
@@ -217,8 +217,9 @@ static void unmap_heap(const struct stag_heap *heap)
 }
 
 /*
- * Where little lives: the middle of the address space, by a hash of the name so that several heaps
- * do not try the same place; then a low range, which is all that there is with 39 bits.
+ * Chooses an address range that is rarely used: the middle of the address space, by a hash of the
+ * name so that several heaps do not try the same place; then a low range, which is all there is
+ * with 39 bits.
  */
 static uint64_t candidate(const char *name, unsigned int n, const struct heap_header *header)
 {
@@ -296,7 +297,7 @@ void heap_delete(struct stag_heap *heap)
 	free(heap);
 }
 
-/* A heap that is closing stays open for us; one that is closed is nobody's any more. */
+/* Reopens a heap that is closing; a closed one can no longer be used. */
 static int pass_gate(struct stag_heap *heap)
 {
 	uint64_t gate = atomic_load(&heap->header->gate);
@@ -387,7 +388,7 @@ static int attach_opened(struct stag_heap *heap)
 	if (rc != 0)
 		return rc;
 	rc = open_area(heap, &header);
-	if (rc == -ENOENT) { /* whoever removed it died before the name had gone too */
+	if (rc == -ENOENT) { /* the process that removed it died before it removed the name */
 		remove_name(heap->files.fd, heap->name, header.huge_path);
 		return -ESTALE;
 	}
@@ -445,7 +446,7 @@ static int find_hugetlbfs(uint64_t block_size, char *path, size_t size, uint64_t
 	return rc;
 }
 
-/* One page taken and given back shows whether there are any. */
+/* Allocates and frees one page to find out whether there are any. */
 static bool has_huge_pages(int fd, uint64_t page)
 {
 	if (fallocate(fd, 0, 0, (off_t)page) != 0)
@@ -623,7 +624,7 @@ static int create_new(const char *name, const struct stag_heap_attr *attr, struc
 
 /* ---- the public calls ------------------------------------------------------------------ */
 
-/* What went wrong, unless who found out has said it better. */
+/* Sets an error text, unless the function that detected the error has set a better one. */
 struct stag_heap *heap_refuse(const char *name, int rc)
 {
 	int error = -rc;

@@ -38,7 +38,7 @@
 #define HEAP_MAGIC	 0x7061656867617473ull /* "stagheap" */
 #define HEAP_VERSION	 2u
 #define HEAP_PAGE	 4096u
-#define HEAP_HAZARDS	 64u /* accesses of one process under way at one moment */
+#define HEAP_HAZARDS	 64u /* accesses of one process in flight at one moment */
 #define HEAP_MAX_CLASSES 128u
 #define HEAP_HINT_LEVELS 4u
 #define HEAP_MIN_OBJECT	 16u
@@ -47,7 +47,7 @@
 #define HEAP_KEPT	 4u /* medium allocations that a thread has freed and keeps at hand */
 #define HEAP_MAX_BLOCKS	 (1u << 20)
 
-/* ThreadSanitizer has only the low range for a program, and ends one that asks for more. */
+/* ThreadSanitizer leaves a program only the low range, and ends one that maps elsewhere. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define HEAP_LOW_ONLY 1
@@ -96,7 +96,7 @@ struct heap_proc {
 	_Atomic uint64_t state; /* generation << 8 | enum proc_phase */
 	_Atomic uint64_t start_time;
 	_Atomic uint32_t pid;
-	/* For whoever looks: what the process has counted. Nothing depends on it. */
+	/* Counters of the process, for tools. Nothing depends on them. */
 	_Atomic uint64_t blocks_taken, blocks_released;
 	_Atomic uint64_t registrations, registrations_made, registrations_saved, stale_found;
 	_Atomic uint64_t hazards[HEAP_HAZARDS]; /* 0 or index + 1: see block_has_hazard() */
@@ -110,8 +110,9 @@ enum block_phase {
 	BLOCK_OPEN,   /* no memory here; all of the entry but blockId is zero */
 	BLOCK_TAKING, /* a process is getting memory for it */
 	BLOCK_LIVE,   /* a process allocates in it */
-	BLOCK_IDLE,   /* empty, with memory, nobody's: whoever wants takes it, blockId unchanged */
-	BLOCK_ORPHAN, /* the process has gone; what it had shared is still there */
+	/* empty, with memory, without an owner: any process may take it, blockId unchanged */
+	BLOCK_IDLE,
+	BLOCK_ORPHAN,	 /* the process has gone; what it had shared is still there */
 	BLOCK_RELEASING, /* a process is giving it back to the system */
 	BLOCK_TAIL,	 /* belongs to the run of `head` */
 };
@@ -149,7 +150,10 @@ static inline bool desc_is_run(uint64_t state)
 
 /* Objects of one size in consecutive slices. In the block's header, one for each slice. */
 struct heap_span {
-	/* Others read this line, whoever frees in the span: nothing in it changes often. */
+	/*
+	 * Read by other processes that free in the span, so nothing in this cache line changes
+	 * often.
+	 */
 	_Atomic uint64_t owner;	  /* the thread's or process's tag; 0: no span begins here */
 	_Atomic uint64_t base;	  /* address of the first object */
 	_Atomic uint64_t *free;	  /* bits; the owner's */
@@ -176,7 +180,7 @@ struct heap_block {
 	uint32_t index;		  /* in both tables */
 	_Atomic uint32_t sharing; /* something in it is or was shared */
 	uint64_t data_offset;	  /* where objects begin; what is before is never registered */
-	/* Of a run: its one object. */
+	/* Of a run: its only object. */
 	_Atomic uint64_t run_shared;
 	/* The owning process's, under its lock: */
 	struct list link;
@@ -290,7 +294,7 @@ static inline bool heap_holds(const struct stag_heap *heap, const void *ptr)
 	return (uint64_t)((const char *)ptr - heap->area) < heap->area_size;
 }
 
-/* Of a pointer that the heap holds. */
+/* Returns the block index of a pointer into the heap. */
 static inline uint32_t heap_index(const struct stag_heap *heap, const void *ptr)
 {
 	return (uint32_t)((uint64_t)((const char *)ptr - heap->area) >> heap->geo.block_shift);
@@ -313,11 +317,11 @@ static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
 
 /* ---- keys.c --------------------------------------------------------------- */
 
-/* At attach, before any block is taken; at detach, before any goes. */
+/* At attach, before any block is taken; at detach, before any is released. */
 int keys_open(struct stag_heap *heap);
 void keys_close(struct stag_heap *heap);
 
-/* In a forked child: what was inherited is only memory. */
+/* In a forked child: discards the inherited tables, whose registrations are the parent's. */
 void keys_forked(struct stag_heap *heap);
 
 /* This process has got a block (its entry is live): registers it if there are devices. */
@@ -349,21 +353,27 @@ uint32_t hint_next(const struct hint_map *map, uint32_t from);
 #define HEAP_PREFIX    "stag-heap."
 #define HEAP_PATH_SIZE (sizeof(HEAP_DIR "/" HEAP_PREFIX) + STAG_HEAP_NAME_MAX)
 
-/* Of a heap: EINVAL and a complaint, or 0. */
+/* Checks the name of a heap. Returns EINVAL with an error text, or 0. */
 int heap_check_name(const char *name);
 void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
 
 /* Is it one that a heap of this name could have? */
 bool heap_is_huge_path(const char *name, const char *path);
 
-/* Sets errno, and a complaint unless who found out has made one; NULL. */
+/*
+ * Sets errno, and an error text unless the function that detected the error has set one. Returns
+ * NULL.
+ */
 struct stag_heap *heap_refuse(const char *name, int rc);
 
 /* A heap that is attached nowhere, and its end. */
 struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr);
 void heap_delete(struct stag_heap *heap);
 
-/* What the file says of itself, which may be anybody's; all offsets are right then. -EPROTO. */
+/*
+ * Reads and checks the header of a file that may be untrusted; afterwards all offsets are valid.
+ * Returns -EPROTO.
+ */
 int heap_read_header(int fd, struct heap_header *header);
 
 /* If the heap of that attachment is still there, calls fn (may be NULL) under the registry's lock. */
@@ -397,10 +407,10 @@ int proc_join(struct stag_heap *heap); /* -EUSERS */
 /* Gives back what it has. The slot stays locked until the object is closed. */
 void proc_leave(struct stag_heap *heap);
 
-/* Nobody but this process is here, dead or alive. */
+/* Returns whether no other process is attached, dead or alive. */
 bool proc_alone(struct stag_heap *heap);
 
-/* Processes that are here; dead ones among them that nobody has reaped. */
+/* Counts attached processes, and dead ones among them that are not reaped. */
 void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead);
 bool proc_is_dead(struct stag_heap *heap, unsigned int slot); /* of one that is here */
 
@@ -415,16 +425,16 @@ int64_t block_take(struct stag_heap *heap);
 /* A run with data of that size so aligned. */
 int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
 
-/* Empty, and nobody's from now on. */
+/* Makes an empty block idle: from now on it has no owner. */
 void block_make_idle(struct stag_heap *heap, uint32_t index);
 
-/* The run's object is freed, by whomever. False: it was not there. */
+/* Frees the run's object, from any process. Returns false if there was none. */
 bool block_free_run(struct stag_heap *heap, uint32_t index);
 
 /* A live block of this process goes back to the system. */
 uint64_t block_release(struct stag_heap *heap, uint32_t index);
 
-/* Idle ones go back: all, or those whose time has come. Returns bytes. */
+/* Returns idle blocks to the system: all, or those whose deadline has passed. Returns bytes. */
 uint64_t block_release_idle(struct stag_heap *heap, uint64_t now);
 
 /* An entry that names a process which is no more. Returns bytes given back. */
@@ -440,8 +450,8 @@ void block_restore_hints(struct stag_heap *heap);
 uint64_t block_count_shared(struct stag_heap *heap, uint32_t index, uint64_t most);
 
 /*
- * What to register of a live block: its data without its header. blockId is read before and after: 0 and
- * what it was for, or -ENOENT where there is no live block.
+ * Returns the range of a live block to register: its data without its header. blockId is read
+ * before and after: returns 0 and the id, or -ENOENT if there is no live block.
  */
 int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *length,
 		 uint64_t *block_id);
@@ -462,7 +472,7 @@ struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_bef
 
 /* ---- span.c ------------------------------------------------------------------ */
 
-/* NULL: no slices. */
+/* Returns NULL if there are no free slices. */
 struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class);
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
 void span_retire(struct stag_heap *heap, struct heap_span *span);
@@ -472,7 +482,7 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span);
 
 /* By others: object `number` is free. */
 void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number);
-/* So that the owner finds out that something was freed in these groups of the block's slices. */
+/* Notifies the owner that something was freed in these groups of the block's slices. */
 void span_tell_owner(struct stag_heap *heap, uint32_t index, uint64_t groups);
 
 /* Objects in use, as far as can be seen. */
@@ -509,7 +519,7 @@ static inline struct heap_span *span_of(const struct stag_heap *heap, const void
 	return (struct heap_span *)(block + heap_load(&block_start(heap, block)[slice]));
 }
 
-/* One of the three bitmaps of the slices from first on. */
+/* Returns one of the three bitmaps of the slices from first on. */
 static inline _Atomic uint64_t *block_bits(const struct stag_heap *heap, struct heap_block *block,
 					   uint64_t offset, uint32_t first)
 {
@@ -536,7 +546,10 @@ static inline void *span_pop(struct heap_span *span)
 	return (void *)(heap_load(&span->base) + (uint64_t)number * heap_load(&span->size));
 }
 
-/* At hand it may become full and empty; else the first free and the last have consequences. */
+/*
+ * The current span may become full and empty without consequences; in other spans the first and the
+ * last free object have.
+ */
 static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
 {
 	uint32_t count = heap_load(&span->count);
@@ -547,14 +560,14 @@ static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
 
 /* ---- thread.c ------------------------------------------------------------------ */
 
-/* What somebody wants of a thread when it comes in. */
+/* A request to a thread, handled when it enters. */
 enum thread_stop {
 	STOP_NOT,
-	STOP_TIDY, /* give back what it does not use; nobody waits for that */
+	STOP_TIDY, /* return what it does not use; no other thread waits for that */
 	STOP_WAIT, /* stay out, wait for stop_lock */
 };
 
-/* What one thread allocates from: for each class one span at hand, and others with room. */
+/* State of one thread: for each class a current span, and others with room. */
 struct heap_thread {
 	_Atomic uint32_t busy; /* the thread is inside */
 	_Atomic uint32_t stop; /* enum thread_stop */
@@ -565,7 +578,7 @@ struct heap_thread {
 		*room[HEAP_MAX_CLASSES];   /* the longest there first; its prev is the last */
 	uint8_t poor[HEAP_MAX_CLASSES];	   /* how often in a row a span with little room was used */
 	struct heap_span *kept[HEAP_KEPT]; /* medium ones, free, the process's; by slices */
-	struct heap_span *inbox; /* heap->local.lock: spans of ours in which others freed */
+	struct heap_span *inbox;	   /* heap->local.lock: our spans in which others freed */
 	struct heap_thread *next;
 	bool taken; /* heap->local.lock: by a thread that lives */
 	struct lock stop_lock;
@@ -581,7 +594,7 @@ struct thread_here {
 extern __thread struct thread_here thread_here;
 
 void thread_init(void); /* before the first heap has threads of its own */
-struct heap_thread *thread_find(struct stag_heap *heap); /* NULL and errno */
+struct heap_thread *thread_find(struct stag_heap *heap); /* returns NULL and errno */
 void thread_wait(struct heap_thread *thread); /* does what stop says, until it may enter */
 
 /*
@@ -599,22 +612,22 @@ void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 /* Moves what others have freed to where it belongs; `me` may be NULL. */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
-/* heap->local.lock, for whom nobody waits. */
+/* Acquires heap->local.lock without delaying other threads. */
 void thread_lock_last(struct stag_heap *heap);
 
 /* Gives the empty spans of all threads back, those at hand too. */
 void thread_trim(struct stag_heap *heap);
 
 /*
- * The same, but threads that are at work are asked to do it themselves when they come by. True: one has since the
- * last time, for the whole process.
+ * Like thread_trim(), but active threads are requested to do it themselves when they enter. Returns
+ * true if one has done so since the last call, for the whole process.
  */
 bool thread_ask_to_trim(struct stag_heap *heap);
 void thread_forget_all(struct stag_heap *heap); /* at detach */
 
 /*
- * No fence: who sets stop makes every processor pass one (membarrier) before it looks at busy. False:
- * not now.
+ * No fence: the thread that sets stop makes every processor execute one (membarrier) before it
+ * reads busy. Returns false if the thread must not enter now.
  */
 static inline bool thread_try_enter(struct heap_thread *thread)
 {
@@ -634,7 +647,7 @@ static inline void thread_enter(struct heap_thread *thread)
 		thread_wait(thread);
 }
 
-/* For who has no business inside: somebody may have asked for something. */
+/* Handles a pending request without entering. */
 static inline void thread_pass(struct heap_thread *thread)
 {
 	thread_enter(thread);
@@ -645,7 +658,7 @@ static inline void thread_pass(struct heap_thread *thread)
 
 void class_init(struct stag_heap *heap);
 
-/* Of a size from 1025 to small_max. */
+/* Returns the class of a size from 1025 to small_max. */
 static inline unsigned int class_of_big(uint64_t size)
 {
 	unsigned int log = 63 - (unsigned int)__builtin_clzll(size - 1);

@@ -2,9 +2,10 @@
 /*
  * hint.c - bitmaps in shared memory in which the next set bit is found in a few steps.
  *
- * Each level has a bit for each word of the one below: set if that perhaps has bits. Hints
- * only: setting goes up, clearing goes up and looks back, and who dies on the way leaves
- * a bit that says too much or too little. The truth is elsewhere (desc.state, `freed`).
+ * Each level has a bit for each word of the one below, set if that word may have bits. They are
+ * hints only: setting goes up, clearing goes up and checks again, and a process that dies in
+ * between leaves a bit that is wrongly set or clear. The authoritative state is elsewhere
+ * (desc.state, `freed`).
  */
 #include "heap.h"
 
@@ -61,7 +62,7 @@ void hint_set(struct hint_map *map, uint32_t bit)
 	}
 }
 
-/* Looks back at the word below after clearing its bit: somebody may have set one there. */
+/* Checks the word below again after clearing its bit: another thread may have set a bit there. */
 void hint_clear(struct hint_map *map, uint32_t bit)
 {
 	for (unsigned int level = 0; level < map->levels; level++, bit /= 64) {

@@ -187,7 +187,7 @@ static struct ibv_mr *reg_block(struct stag_heap *heap, const struct heap_device
 	return ibv_reg_mr(device->pd, addr, length, (int)access);
 }
 
-/* Its completion may not come: somebody else polls the queue. */
+/* The completion may never come, if another thread polls the queue. */
 static int await_bind(struct ibv_qp *qp, uint64_t wr_id)
 {
 	uint64_t until = clock_ns() + BIND_PATIENCE_MS * NS_PER_MS;
@@ -247,7 +247,7 @@ static int register_block(struct stag_heap *heap, unsigned int number, uint32_t 
 				  index, length, addr, strerror(errno));
 	keys->made++;
 	err = device->bind_qp ? bind_window(keys, device, entry) : 0;
-	/* It may have gone meanwhile, and others' memory may lie there now. */
+	/* The block may have been released meanwhile, and its memory reused. */
 	if (!err && atomic_load(&heap->descs[index].block_id) != block_id)
 		err = -heap_fail(ENOENT, "block %u went back to the system", index);
 	if (err) {
@@ -284,7 +284,7 @@ static int registration(struct stag_heap *heap, unsigned int number, uint32_t in
 	return register_block(heap, number, index);
 }
 
-/* A run lies over slots whose entries were of blocks that are gone. */
+/* A run covers slots whose entries belonged to blocks that are gone. */
 static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
@@ -394,7 +394,7 @@ void keys_close(struct stag_heap *heap)
 	heap->keys = NULL;
 }
 
-/* The handles are the parent's; the lock may have been somebody's who is not here. */
+/* The handles are the parent's; the lock may be held by a thread that does not exist here. */
 void keys_forked(struct stag_heap *heap)
 {
 	if (!heap->keys)

@@ -78,7 +78,7 @@ static void lay_out_block(struct stag_heap *heap)
 
 	heap->geo.mask_offset = round_up(sizeof(struct heap_block), 64);
 	heap->geo.start_offset = round_up(heap->geo.mask_offset + mask_bytes, 64);
-	/* One for each slice of the slot: whatever a pointer says, there is a start to look up. */
+	/* One for each slice of the slot: every pointer has a start to look up. */
 	heap->geo.spans_offset =
 		heap->geo.start_offset +
 		(sizeof(uint32_t) << (heap->geo.block_shift - heap->geo.slice_shift));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * look.c - a picture of a heap, for tools.
+ * look.c - a snapshot of a heap, for tools.
  *
- * Private memory at the heap's address into which its file is read: the table when the picture is
- * taken, a block's header while that block is looked at. Nothing is mapped, for a page of a mapped file
- * that is looked at while its block goes would come back; and since nothing changes under the eyes of
- * who looks, and nothing is taken on trust, the file may be anybody's.
+ * Private memory at the heap's address into which its file is read: the table when the snapshot is
+ * taken, a block's header while that block is inspected. Nothing is mapped, because reading a
+ * mapped page while its block is released would allocate it again. Since the snapshot does not
+ * change while it is read, and nothing in it is trusted, the file may belong to anyone.
  */
 #include "heap.h"
 
@@ -24,7 +24,7 @@
 
 /* ---- reading ------------------------------------------------------------------ */
 
-/* What the file does not have is zero, as it is in a hole. */
+/* Bytes that the file does not have read as zero, like a hole. */
 static void read_at(int fd, void *to, uint64_t offset, uint64_t length)
 {
 	uint64_t done = 0;

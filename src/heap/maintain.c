@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * maintain.c - a thread for each attached heap that does what nobody should wait for: gives back
- * what has been empty for long enough, and reaps the dead.
+ * maintain.c - a thread for each attached heap that does deferred work: returns blocks that have
+ * been empty for long enough, and reaps dead processes.
  */
 #include "heap.h"
 

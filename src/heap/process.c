@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * process.c - who is here, who has died, and what becomes of what they had.
+ * process.c - attached and dead processes, and the reaping of what the dead had.
  *
- * A process has a byte of the shared object locked through a file description of its own. The kernel
- * lets go of it when the last of the process has gone, and nothing of it runs after that: so who
- * gets the lock of a slot that is in use knows that its process is dead, is the only one to know,
- * and if it dies too, another gets it.
+ * A process has a byte of the shared object locked through an open file description of its own. The
+ * kernel releases the lock when the last thread of the process has ended, and nothing of it runs
+ * after that: so a process that gets the lock of a slot in use knows that the slot's process is
+ * dead, is the only one to know, and if it dies too, another gets the lock.
  */
 #include "heap.h"
 
@@ -42,7 +42,7 @@ static void set_phase(struct heap_proc *proc, enum proc_phase phase)
 	atomic_store(&proc->state, generation << 8 | phase);
 }
 
-/* In clock ticks since boot: tells a process from a later one with the same pid. */
+/* Returns clock ticks since boot: distinguishes a process from a later one with the same pid. */
 static uint64_t start_time(void)
 {
 	CLEANUP_CLOSE int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -72,7 +72,10 @@ static void forget_hints(struct stag_heap *heap, unsigned int slot)
 		hint_clear(&map, i);
 }
 
-/* Everything of a slot whose lock this process has. Can be done again from anywhere. */
+/*
+ * Clears a slot whose lock this process has. Idempotent: it can be repeated after an interruption
+ * at any point.
+ */
 static uint64_t clear_slot(struct stag_heap *heap, unsigned int slot)
 {
 	struct heap_proc *proc = &heap->procs[slot];
@@ -127,7 +130,7 @@ static void forget_counts(struct heap_proc *proc)
 	heap_store(&proc->stale_found, 0);
 }
 
-/* The blocks of who was here before us in this slot go first. */
+/* Clears the blocks of the previous process in this slot first. */
 static void take_slot(struct stag_heap *heap, unsigned int slot)
 {
 	struct heap_proc *proc = &heap->procs[slot];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * slice.c - which slices of this process's blocks are free.
+ * slice.c - free slices of this process's blocks.
  *
- * All under heap->local.lock, and for this process alone: the masks are in the blocks' headers, but
- * whoever takes a block over starts from an empty one. Blocks with free slices are in lists by
- * their longest run of them, so that a fitting block is found without a search.
+ * Protected by heap->local.lock, and for this process alone: the masks are in the blocks' headers,
+ * but a process that takes a block over starts from an empty one. Blocks with free slices are in
+ * lists by their longest run of them, so that a fitting block is found without a search.
  */
 #include "heap.h"
 
@@ -105,7 +105,7 @@ static uint32_t find_run(const struct stag_heap *heap, const uint64_t *mask, uin
 	return bits;
 }
 
-/* The masks have changed: to the list where it belongs now. */
+/* Moves a block whose masks have changed to the right list. */
 static void relink(struct stag_heap *heap, struct heap_block *block)
 {
 	block->longest = longest_run(heap, mask_of(heap, block));
@@ -127,7 +127,7 @@ void slice_adopt(struct stag_heap *heap, uint32_t index)
 
 	assert(lock_held(&heap->local.lock));
 	heap_store(&block->sharing, 0);
-	atomic_store(&heap->hints.pending[index], 0); /* of who freed under another owner, late */
+	atomic_store(&heap->hints.pending[index], 0); /* left by a late free under another owner */
 	memset(mask_of(heap, block), 0, (heap->geo.num_slices + 63) / 64 * sizeof(uint64_t));
 	set_bits(mask_of(heap, block), heap->geo.header_slices, n, true);
 	block->free_slices = block->longest = n;
@@ -149,7 +149,7 @@ static bool take_from(struct stag_heap *heap, struct heap_block *block, uint32_t
 	return true;
 }
 
-/* In the list of its own length not every block fits; in those behind, the first does. */
+/* In the list of its own length not every block fits; in the longer ones, the first does. */
 static bool take_from_list(struct stag_heap *heap, uint32_t which, uint32_t n, uint32_t step,
 			   struct heap_block **block, uint32_t *first)
 {
@@ -184,7 +184,7 @@ static void leave_lists(struct stag_heap *heap, struct heap_block *block)
 		heap->local.reserve = NULL;
 }
 
-/* One empty block stays at hand; others are for everybody. */
+/* Keeps one empty block in reserve; others become idle, for all processes. */
 static void emptied(struct stag_heap *heap, struct heap_block *block)
 {
 	if (!heap->local.reserve) {

@@ -66,7 +66,7 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 	return span;
 }
 
-/* Its one object is in use from the beginning. A pointer into a later slice is no allocation anyway. */
+/* Its only object is in use from the beginning. A pointer into a later slice is no allocation. */
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
 {
 	struct heap_block *block;
@@ -97,7 +97,10 @@ void span_retire(struct stag_heap *heap, struct heap_span *span)
 	slice_give(heap, span_block(heap, span), span_first(heap, span), heap_load(&span->slices));
 }
 
-/* `freed` lets go first: whoever dies or stops in between leaves no object that is free twice. */
+/*
+ * Clears `freed` first: a process that dies or stops in between leaves no object that is free
+ * twice.
+ */
 static uint32_t collect_word(struct heap_span *span, _Atomic uint64_t *freed,
 			     _Atomic uint64_t *shared, uint32_t i)
 {
@@ -132,8 +135,9 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span)
 }
 
 /*
- * Hints only, and none is in the block, which may be gone by now, and another's. Whoever finds the bits set tells nobody: so it is
- * the owner of after they were set who is told. One that comes later has cleared them (slice_adopt()).
+ * Sets hints only, none of them in the block, which may be released by now, or have another owner.
+ * A process that finds the bits already set notifies no one: so the owner at the time when they
+ * were set is notified. A later owner has cleared them (slice_adopt()).
  */
 __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t index,
 					       uint64_t groups)

@@ -24,7 +24,7 @@ static void count_spans(struct stag_heap *heap, struct heap_block *header,
 	}
 }
 
-/* In an orphan only what was shared is left. */
+/* In an orphan only shared objects are left. */
 static void count_objects(struct stag_heap *heap, uint64_t state, struct stag_heap_block *block)
 {
 	struct heap_block *header = heap_block_at(heap, block->index);
@@ -45,7 +45,7 @@ static int pid_of(struct stag_heap *heap, int slot)
 	return slot < 0 ? 0 : (int)heap_load(&heap->procs[slot].pid);
 }
 
-/* False: there is none. */
+/* Returns false if there is none. */
 static bool describe(struct stag_heap *heap, uint32_t index, struct stag_heap_block *block)
 {
 	struct heap_desc *desc = &heap->descs[index];

@@ -27,7 +27,7 @@
 #define POOR_LIMIT 16u
 #define TO_ADD_UP  32u
 
-/* Where a thread keeps what it has in other heaps than the last one used. */
+/* Where a thread keeps its state in heaps other than the one used last. */
 struct seat {
 	struct thread_here here;
 	struct seat *next;
@@ -187,7 +187,10 @@ static inline void relax(void)
 #endif
 }
 
-/* It takes some microseconds. To sleep would be a system call, and another for who wakes us. */
+/*
+ * Spins: the wait takes some microseconds, and sleeping would cost a system call here and another
+ * one in the thread that wakes this one.
+ */
 static void stay_out(struct heap_thread *thread)
 {
 	thread_leave(thread);
@@ -200,7 +203,7 @@ static void stay_out(struct heap_thread *thread)
 	lock_release(&thread->stop_lock);
 }
 
-/* It is inside, as whoever wants it outside can see. */
+/* The thread is inside, which the requesting thread can see. */
 void thread_wait(struct heap_thread *thread)
 {
 	uint32_t asked = STOP_TIDY;
@@ -239,7 +242,7 @@ static bool stop(struct heap_thread *thread)
 
 /* ---- spans with room --------------------------------------------------------- */
 
-/* At the end: it has time to get more room. */
+/* Appended at the end, so that it has time to get more room. */
 static void list_room(struct heap_thread *thread, struct heap_span *span)
 {
 	struct heap_span **head = &thread->room[span->class];
@@ -276,9 +279,9 @@ static bool is_unused(const struct heap_span *span)
 	return span->num_free == heap_load(&span->count);
 }
 
-/* Under heap->local.lock. */
 static void retire(struct heap_thread *thread, struct heap_span *span)
 {
+	assert(lock_held(&thread->heap->local.lock));
 	if (span->listed)
 		unlist_room(thread, span);
 	if (thread->current[span->class] == span)
@@ -369,7 +372,7 @@ static void empty_inbox(struct heap_thread *thread)
 	}
 }
 
-/* Whoever died may have freed and not told. */
+/* A process that died may have freed objects without notifying us. */
 static void suspect_all(struct stag_heap *heap)
 {
 	uint64_t deaths = atomic_load(&heap->header->deaths);
@@ -440,7 +443,7 @@ bool thread_use_room(struct heap_thread *thread, unsigned int class)
 	return use_first(thread, class);
 }
 
-/* What others have freed in the span at hand, without asking anybody. */
+/* Collects objects that others have freed in the current span, without a lock. */
 static bool refill_current(struct heap_thread *thread, unsigned int class)
 {
 	struct heap_span *span = thread->current[class];
@@ -488,7 +491,9 @@ static bool use_new_block(struct heap_thread *thread, unsigned int class)
 	return span != NULL;
 }
 
-/* Not an eighth of what is in the spans with room is free, as far as was looked. */
+/*
+ * Returns whether less than an eighth of the spans with room is free, as far as they were checked.
+ */
 static bool is_tight(const struct heap_thread *thread, unsigned int class)
 {
 	uint64_t num_free = 0, all = 0;
@@ -502,8 +507,8 @@ static bool is_tight(const struct heap_thread *thread, unsigned int class)
 }
 
 /*
- * Where as much is allocated as is freed and all spans are nearly full, each of them would be at hand for an
- * object or two. One more makes that rare. No block is taken for it.
+ * Under a steady load with all spans nearly full, each span would be current for an object or two
+ * only. One more span makes that rare. No block is taken for it.
  */
 static bool ease(struct heap_thread *thread, unsigned int class)
 {
@@ -574,7 +579,9 @@ static void retire_unused(struct heap_thread *thread)
 	}
 }
 
-/* Whoever sleeps for a lock has to be woken by a thread that has work to do: trimming sleeps last. */
+/*
+ * A thread that sleeps for a lock has to be woken by one that has work to do: trimming sleeps last.
+ */
 void thread_lock_last(struct stag_heap *heap)
 {
 	for (unsigned int i = 0; i < PATIENCE; i++) {
@@ -585,9 +592,9 @@ void thread_lock_last(struct stag_heap *heap)
 	lock_acquire(&heap->local.lock);
 }
 
-/* Under heap->local.lock. */
 static void retire_all(struct heap_thread *thread)
 {
+	assert(lock_held(&thread->heap->local.lock));
 	empty_inbox(thread);
 	retire_unused(thread);
 	retire_kept(thread);
@@ -639,7 +646,7 @@ void thread_trim(struct stag_heap *heap)
 		trim_thread(t);
 }
 
-/* Who has not come by since it was asked has nothing to do here: it will not notice. */
+/* A thread idle since the last request is trimmed on its behalf. */
 bool thread_ask_to_trim(struct stag_heap *heap)
 {
 	bool at_work = atomic_exchange(&heap->local.tidied, false);
