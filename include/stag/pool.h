@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pool.h - replicated remote memory: values on a primary and its standbys, and pointers to them that
- * outlive the machine they point to.
+ * pool.h - replicated remote memory: values on a primary and its standbys, and pointers to them that outlive the
+ * machine they point to.
  *
- * A pool is served by nodes (stag_pool_node_start(), `stagd`), which have the same memory at the same address, under the
- * same key. Whoever uses it opens it (stag_pool_open()) and stores values: an insert returns a remote pointer, which is good
- * on whichever node is primary; a put stores under a name. Reads go to the memory itself, without the node's
- * software. A change is on every standby that is in sync before it is acknowledged, and happens once, however often it
- * had to be sent. What is promised under which faults: docs/HA.md.
+ * A pool is served by nodes (stag_pool_node_start(), `stagd`), which have the same memory at the same address,
+ * under the same key. A client opens the pool (stag_pool_open()) and stores values: an insert returns a remote
+ * pointer, which is valid on whichever node is primary; a put stores a value under a name. Reads access the memory
+ * itself, without the node's software. A change is on every standby that is in sync before it is acknowledged, and
+ * happens exactly once, however often it had to be sent. docs/HA.md says what is guaranteed under which faults.
  *
- * Threads: calls on one pool are made by one thread at a time; different ones do not know of each other.
+ * Threads: one thread at a time may make calls on a pool; different pools are independent of each other.
  *
- * Calls return 0 or an errno value, or NULL and errno; stag_pool_error() says more. Structs of the caller's begin with
- * comp_mask, which is zero; zero in a field is its default.
+ * Calls return 0 or an errno value, or NULL and errno; stag_pool_error() has the text. Structs of the caller begin
+ * with comp_mask, which must be zero; zero in a field selects its default.
  */
 #ifndef STAG_POOL_H
 #define STAG_POOL_H
@@ -27,21 +27,21 @@ extern "C" {
 #endif
 
 #define STAG_POOL_PORT	     7175
-#define STAG_POOL_NAME_MAX   255	/* bytes of a value's name; any but zero bytes */
+#define STAG_POOL_NAME_MAX   255	/* bytes of a value's name, which has no zero bytes */
 #define STAG_POOL_VALUE_MAX  (1u << 30) /* bytes of a value */
 #define STAG_POOL_NODES_MAX  16
-#define STAG_POOL_SECRET_MIN 16 /* characters of a secret */
+#define STAG_POOL_SECRET_MIN 16 /* characters of a secret, at least */
 #define STAG_POOL_SECRET_MAX 128
 #define STAG_POOL_MEMORY                                                                           \
-	0x200000000000ull /* where the memory of a pool is, unless its creator chooses: an address that programs leave free */
+	0x200000000000ull /* default address of a pool's memory, which programs leave free */
 
-/* The calling thread's last complaint, naming the object and the cause. */
+/* Returns the text of the calling thread's last error, naming the object and the cause. */
 const char *stag_pool_error(void);
 
 /*
- * To a value in the pool. It may be kept, copied, stored, sent to others who use the pool: it is good until the value
- * is deleted or has grown out of its place, over any number of failovers, and is "gone" (ENOENT) from then on, whatever
- * is in its place.
+ * A pointer to a value in the pool. It may be kept, copied, stored, and sent to other clients of the pool. It is
+ * valid, over any number of failovers, until the value is deleted, or is moved because an update did not fit in
+ * its place. From then on it is "gone" (ENOENT), whatever is in its place.
  */
 struct stag_pool_ptr {
 	uint64_t address;
@@ -54,7 +54,7 @@ struct stag_pool_ptr {
 enum stag_pool_rights {
 	STAG_POOL_RIGHT_READ = 1 << 0,
 	STAG_POOL_RIGHT_WRITE = 1 << 1,
-	STAG_POOL_RIGHT_ADMIN = 1 << 2, /* switch over, replace nodes */
+	STAG_POOL_RIGHT_ADMIN = 1 << 2, /* switch over, forget nodes */
 };
 
 /* ---- a client ---------------------------------------------------------------- */
@@ -63,29 +63,33 @@ struct stag_pool;
 
 struct stag_pool_attr {
 	uint64_t comp_mask;
-	const char *user;   /* who we are, to the nodes; "client" */
-	const char *secret; /* what we both know; it does not cross the network */
-	uint32_t depth;	    /* operations under way, the others queue; 64 */
-	int timeout_ms;	    /* to open; 0: 5000, or until all addresses refuse */
-	int retry_ms; /* how long a primary is sought anew, operations waiting; 30000, < 0: for ever */
+	const char *user;   /* our name; NULL: "client" */
+	const char *secret; /* shared with the nodes; it is never sent over the network */
+	uint32_t depth;	    /* operations in flight; further ones are queued; 64 */
+	int timeout_ms;	    /* for stag_pool_open(); 0: 5000, or until all addresses refuse */
+	int retry_ms; /* how long to seek a primary after it was lost, while operations wait; 30000; < 0: for ever */
 };
 
 /*
- * where: "HOST[:PORT][,HOST[:PORT]...]" of any of its nodes; an IPv6 address in brackets. The others are found from there.
- * ECONNREFUSED, ETIMEDOUT, EACCES: no such user, or another secret; EPROTO: a node that could not prove itself.
+ * Opens a pool. where: "HOST[:PORT][,HOST[:PORT]...]" of any of its nodes, an IPv6 address in brackets; the other
+ * nodes are found from there. ECONNREFUSED, ETIMEDOUT; EACCES: no such user, or wrong secret; EPROTO: a node could
+ * not prove itself.
  */
 struct stag_pool *stag_pool_open(const char *where, const struct stag_pool_attr *attr);
-void stag_pool_close(struct stag_pool *pool); /* operations under way: nobody knows */
+void stag_pool_close(struct stag_pool *pool); /* the outcome of operations in flight is unknown */
 
-/* Memory that values are written from and read to: registered once. Other memory is copied, or registered each time. */
+/*
+ * Registers memory once, for values to be written from and read to. Other memory is copied, or registered for each
+ * operation.
+ */
 int stag_pool_lend(struct stag_pool *pool, void *addr, size_t length);
 int stag_pool_unlend(struct stag_pool *pool, void *addr); /* EBUSY while operations use it */
 
 enum stag_pool_op {
-	/* As the operands say: a value is inserted, a value and a pointer update, a pointer alone deletes. */
+	/* By its operands: a value alone is inserted, a value and a pointer update, a pointer alone deletes. */
 	STAG_POOL_IMPLICIT,
 	STAG_POOL_INSERT, /* value -> pointer */
-	STAG_POOL_UPDATE, /* pointer, value -> pointer: the same, unless the value did not fit in its place */
+	STAG_POOL_UPDATE, /* pointer, value -> pointer: the same one, unless the value did not fit in its place */
 	STAG_POOL_READ,	  /* pointer -> value */
 	STAG_POOL_DELETE, /* pointer */
 	STAG_POOL_PUT,	  /* name, value -> pointer */
@@ -94,55 +98,68 @@ enum stag_pool_op {
 };
 
 enum stag_pool_flags {
-	/* update, delete, put, remove: only if the value's version is `version`; else EILSEQ, and done.version says which */
+	/*
+	 * update, delete, put, remove: only if the value has this `version`; else EILSEQ, and done.version says
+	 * which
+	 */
 	STAG_POOL_COMPARE = 1 << 0,
-	STAG_POOL_EXCLUSIVE = 1 << 1, /* put: only if there is no such name; else EEXIST */
-	STAG_POOL_VALUE = 1 << 2,     /* implicit: there is a value, of length bytes, perhaps 0 */
+	STAG_POOL_EXCLUSIVE = 1 << 1, /* put: only if the name does not exist; else EEXIST */
+	STAG_POOL_VALUE = 1 << 2,     /* implicit: there is a value, of length bytes, possibly 0 */
 };
 
 struct stag_pool_io {
 	uint64_t comp_mask;
 	uint32_t op;	  /* enum stag_pool_op */
 	uint32_t flags;	  /* enum stag_pool_flags */
-	const char *name; /* copied; put, get, remove */
+	const char *name; /* for put, get, remove; copied */
 	struct stag_pool_ptr ptr;
 	uint64_t version;
-	const void *from; /* insert, update, put: the value; the operation's until it is done */
-	void *to;	  /* read, get: where to; likewise */
-	size_t length;	  /* of from, or of the room at to */
-	void *user;	  /* comes back */
+	const void *
+		from; /* for insert, update, put: the value; must not change until the operation is done */
+	void *to;      /* for read, get: the buffer; in use until the operation is done */
+	size_t length; /* bytes at from, or of the buffer at to */
+	void *user;    /* returned in stag_pool_done */
 };
 
 struct stag_pool_done {
 	void *user;
-	int error; /* 0, or an errno value: ENOENT (gone), ENOSPC, EMSGSIZE (length says how much), EILSEQ, EEXIST, EACCES, ... */
+	int error; /* 0, or an errno value: ENOENT (gone), ENOSPC, EMSGSIZE (length says how long the value is), EILSEQ, EEXIST, EACCES, ... */
 	uint32_t op;
-	struct stag_pool_ptr ptr; /* of the value as it is now */
-	uint64_t version;	  /* a number that no other change of the pool has */
+	struct stag_pool_ptr ptr; /* to the value as it is now */
+	uint64_t version;	  /* of the value: unique among all changes of the pool */
 	uint64_t length;	  /* of the value */
 };
 
 /*
- * A batch of n, in one message where that is possible; each is an operation of its own, done on its own. Operations under way at
- * the same time may be carried out in any order. Never waits: what finds no room queues. EINVAL: none was taken. ENOTCONN: no
- * primary was found for retry_ms, and what was under way has been answered with ETIMEDOUT: nobody knows.
+ * Submits n operations, in one message if possible; each is carried out, and completes, on its own. Operations in
+ * flight at the same time may be carried out in any order. Never waits: operations that find no room are queued.
+ * EINVAL: none was submitted. ENOTCONN: no primary was found for retry_ms, and operations in flight have completed
+ * with ETIMEDOUT: their outcome is unknown.
  */
 int stag_pool_submit(struct stag_pool *pool, const struct stag_pool_io *io, int n);
 int stag_pool_poll(struct stag_pool *pool, struct stag_pool_done *done,
-		   int n); /* how many; never waits */
+		   int n); /* returns how many; never waits */
 int stag_pool_wait(struct stag_pool *pool,
-		   int timeout_ms);	  /* until a poll finds something; ETIMEDOUT */
-int stag_pool_fd(struct stag_pool *pool); /* readable then, too; poll until none is found first */
+		   int timeout_ms); /* until an operation has completed; ETIMEDOUT */
+int stag_pool_fd(
+	struct stag_pool *
+		pool); /* readable when an operation has completed; first poll until none is found */
 
-/* One at a time. The errno value of what went wrong. ptr: to the value as it is now; may be NULL where it only returns. */
+/*
+ * Calls that wait for one operation. Return 0 or an errno value. ptr: to the value as it is now; may be NULL if it
+ * is only an output.
+ */
 int stag_pool_insert(struct stag_pool *pool, const void *value, size_t length,
 		     struct stag_pool_ptr *ptr);
 int stag_pool_update(struct stag_pool *pool, struct stag_pool_ptr *ptr, const void *value,
 		     size_t length);
-/* Only if its version is *version, which becomes the new one, or on EILSEQ the one it has. */
+/* Updates the value only if it has version *version, which becomes the new one, or on EILSEQ the present one. */
 int stag_pool_compare_update(struct stag_pool *pool, struct stag_pool_ptr *ptr, uint64_t *version,
 			     const void *value, size_t length);
-/* *length: the room, then the value's length; EMSGSIZE: it is longer, and *length says how long. version may be NULL. */
+/*
+ * *length: in, the room; out, the length of the value. EMSGSIZE: the value is longer, and *length says how long.
+ * version may be NULL.
+ */
 int stag_pool_read(struct stag_pool *pool, const struct stag_pool_ptr *ptr, void *to,
 		   size_t *length, uint64_t *version);
 int stag_pool_delete(struct stag_pool *pool, const struct stag_pool_ptr *ptr);
@@ -158,20 +175,18 @@ struct stag_pool_entry {
 	char name[STAG_POOL_NAME_MAX + 1];
 	struct stag_pool_ptr ptr;
 	uint64_t version;
-	uint64_t cursor; /* the library's */
+	uint64_t cursor; /* internal */
 };
 
 /*
- * Names, in no order. false: no more, or an error (errno). Start with an entry of zeroes. What is put or removed meanwhile may be
- * seen or not; what was there all the time is seen once.
+ * Lists the names, in no order. Returns false at the end, or on an error (errno). Start with an entry of zeroes. A
+ * name that is put or removed meanwhile may be listed or not; a name that exists all the time is listed once.
  */
 bool stag_pool_next(struct stag_pool *pool, struct stag_pool_entry *entry);
 
 /* ---- a map of pointers --------------------------------------------------------- */
 
-/*
- * The client's own hash map of pointers by a key of any bytes. Nothing of it is in the pool.
- */
+/* A hash map of pointers, in the program's own memory, by keys of any bytes. The pool does not know it. */
 struct stag_pool_map;
 
 struct stag_pool_map *stag_pool_map_create(void);
@@ -183,15 +198,15 @@ bool stag_pool_map_get(const struct stag_pool_map *map, const void *key, size_t 
 bool stag_pool_map_remove(struct stag_pool_map *map, const void *key, size_t length);
 size_t stag_pool_map_count(const struct stag_pool_map *map);
 
-/* ---- what there is --------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------- */
 
 enum stag_pool_role {
-	STAG_POOL_ROLE_UNKNOWN, /* it does not answer */
+	STAG_POOL_ROLE_UNKNOWN, /* it does not respond */
 	STAG_POOL_ROLE_PRIMARY,
 	STAG_POOL_ROLE_STANDBY, /* in sync: it may become primary */
 	STAG_POOL_ROLE_JOINING, /* it is being resynchronised */
-	STAG_POOL_ROLE_WAITING, /* it has no place: the coordination does not answer, or does not name it */
-	STAG_POOL_ROLE_REFUSED, /* it will not serve, until it is started anew */
+	STAG_POOL_ROLE_WAITING, /* it has no role: the roll backend does not respond, or the roll does not name it */
+	STAG_POOL_ROLE_REFUSED, /* it will not serve until it is restarted */
 };
 
 struct stag_pool_member {
@@ -200,7 +215,7 @@ struct stag_pool_member {
 	uint32_t role;	  /* enum stag_pool_role */
 	uint32_t reserved;
 	uint64_t number;      /* of its last record */
-	uint64_t done, total; /* bytes, of a joining one */
+	uint64_t done, total; /* bytes copied, and to be copied, of a joining node */
 };
 
 struct stag_pool_info {
@@ -208,28 +223,32 @@ struct stag_pool_info {
 	uint8_t uuid[16];
 	char name[64];
 	uint64_t epoch;
-	uint64_t size, address; /* of the memory */
+	uint64_t size, address; /* of the pool's memory */
 	uint64_t objects, bytes, names;
 	uint64_t used; /* bytes of memory that are not free */
 	uint64_t reads, retried_reads,
-		asked_reads; /* ours: one-sided; torn and read again; that a node had to serve */
-	uint64_t changes, retries, failovers; /* ours */
+		asked_reads; /* this client's: one-sided; torn and retried; served by a node */
+	uint64_t changes, retries, failovers; /* this client's */
 	uint32_t rights;		      /* STAG_POOL_RIGHT_* */
 	uint32_t num_members;
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
-	uint64_t number; /* of the primary's last record: who has it lags behind by none */
 	uint64_t
-		lease_us; /* for which the primary may serve unless it hears of its standbys; STAG_POOL_NO_LEASE: it is alone */
+		number; /* of the primary's last record: a member with the same number does not lag */
+	uint64_t
+		lease_us; /* how long the primary may still serve without hearing from its standbys; STAG_POOL_NO_LEASE: it is alone */
 };
 
 #define STAG_POOL_NO_LEASE UINT64_MAX
 
 int stag_pool_query(struct stag_pool *pool, struct stag_pool_info *info, size_t size);
 
-/* The node of this name becomes primary; nobody's operation fails. NULL: whoever is next. EBUSY: it is not in sync; EACCES. */
+/*
+ * Makes the node of this name primary, or with NULL the next one in order; no operation fails. EBUSY: the node is
+ * not in sync; EACCES.
+ */
 int stag_pool_switchover(struct stag_pool *pool, const char *node);
 
-/* The coordination forgets a node that will not return. EBUSY: it is in sync, or primary. */
+/* Removes a node that will not return from the roll. EBUSY: it is in sync, or primary. */
 int stag_pool_forget(struct stag_pool *pool, const char *node);
 
 /* ---- a node ---------------------------------------------------------------------- */
@@ -237,15 +256,14 @@ int stag_pool_forget(struct stag_pool *pool, const char *node);
 struct stag_pool_node;
 
 enum stag_pool_node_flags {
-	STAG_POOL_CREATE = 1 << 0,   /* a pool that is not there yet; EEXIST */
-	STAG_POOL_ANY_PORT = 1 << 1, /* a free one; stag_pool_node_query() says which */
+	STAG_POOL_CREATE = 1 << 0,   /* create the pool; EEXIST if it exists */
+	STAG_POOL_ANY_PORT = 1 << 1, /* listen on a free port; stag_pool_node_query() says which */
 	STAG_POOL_OVERWRITE =
-		1 << 2, /* what is deleted is overwritten; of the whole pool, at its creation */
-	STAG_POOL_NO_MIRROR =
-		1 << 3, /* values are forwarded by software, where the adapter could */
+		1 << 2, /* overwrite deleted values; for the whole pool, set at its creation */
+	STAG_POOL_NO_MIRROR = 1 << 3, /* let software forward values, even if the adapter could */
 };
 
-/* Who is admitted, by what secret, to do what. */
+/* A user: a name with a secret and rights. */
 struct stag_pool_user {
 	const char *name, *secret;
 	uint32_t rights; /* STAG_POOL_RIGHT_* */
@@ -253,35 +271,38 @@ struct stag_pool_user {
 
 struct stag_pool_node_attr {
 	uint64_t comp_mask;
-	const char *pool; /* its name */
-	const char *node; /* ours, unique in the pool; NULL: the host's name */
+	const char *pool; /* name of the pool */
+	const char *node; /* name of this node, unique in the pool; NULL: the host's name */
 	const char *
-		roll; /* who is primary: "file:PATH", or "etcd://HOST:PORT[,HOST:PORT...]/KEY[?OPTION...]", "etcds:" (docs/HA.md) */
-	const char *state;     /* our directory: key, epoch, name */
-	const char *secret;    /* of nodes, to each other */
-	const char *address;   /* to listen on; NULL: all */
-	const char *advertise; /* how others reach us, HOST[:PORT]; NULL: address */
-	uint16_t port;	       /* STAG_POOL_PORT */
+		roll; /* place of the roll: "file:PATH", "etcd://HOST:PORT[,HOST:PORT...]/KEY[?OPTION...]", or "etcds:..." (docs/HA.md) */
+	const char *state;     /* directory of this node, for its key, epoch and name */
+	const char *secret;    /* shared by the nodes of the pool */
+	const char *address;   /* to listen on; NULL: all addresses */
+	const char *advertise; /* address for other nodes and clients, HOST[:PORT]; NULL: address */
+	uint16_t port;	       /* 0: STAG_POOL_PORT */
 	uint32_t flags;	       /* enum stag_pool_node_flags */
-	/* create: */
-	uint64_t size;	  /* of the memory */
+	/* With STAG_POOL_CREATE: */
+	uint64_t size;	  /* of the memory, in bytes */
 	uint64_t memory;  /* its address; 0: STAG_POOL_MEMORY */
-	uint32_t clients; /* 1024 */
+	uint32_t clients; /* that can write at a time; 1024 */
 
 	const struct stag_pool_user *users;
 	uint32_t num_users;
-	uint32_t beat_us;    /* between heartbeats; 2000 */
-	uint32_t lease_ms;   /* a primary without a standby's answer for this long refuses; 20 */
-	uint32_t promote_ms; /* a standby that has heard nothing for this long takes over; 24 */
-	uint32_t expire_s;   /* a client that was not seen for this long is forgotten; 3600 */
-	uint64_t log_bytes;  /* records under way, in each node's memory; 16 MiB */
-	void (*log)(void *arg, const char *line); /* NULL: the log of STAG_LOG */
+	uint32_t beat_us;    /* interval between heartbeats; 2000 */
+	uint32_t lease_ms;   /* how long a primary serves after a heartbeat that was echoed; 20 */
+	uint32_t promote_ms; /* silence of the primary after which a standby promotes itself; 24 */
+	uint32_t expire_s;   /* time after which an absent client is forgotten; 3600 */
+	uint64_t log_bytes;  /* of records in flight, in each node's memory; 16 MiB */
+	void (*log)(
+		void *arg,
+		const char *line); /* called with each line of the log; NULL: the log of STAG_LOG */
 	void *log_arg;
 };
 
 /*
- * Checks the attributes that are set, and the three times together, without starting anything. EINVAL: stag_pool_error()
- * says which of them is wrong, and why. A field of zero or NULL is not checked; users are if `secret` is set.
+ * Checks the attributes that are set, and the three times together, without starting anything. EINVAL:
+ * stag_pool_error() says which of them is wrong, and why. A field of zero or NULL is not checked; users are
+ * checked if `secret` is set.
  */
 int stag_pool_node_check(const struct stag_pool_node_attr *attr);
 
@@ -293,7 +314,10 @@ struct stag_pool_node_state {
 	uint64_t epoch;	  /* the highest that the node has seen; 0: it was never in the pool */
 };
 
-/* ENOENT: no node has used this directory yet. EBADMSG: damaged. EPERM: others than its owner may read it. */
+/*
+ * Reads a state directory. ENOENT: no node has used it yet; EBADMSG: damaged; EPERM: others than its owner may
+ * read it.
+ */
 int stag_pool_node_query_state(const char *directory, struct stag_pool_node_state *state,
 			       size_t size);
 
@@ -301,32 +325,38 @@ int stag_pool_node_query_state(const char *directory, struct stag_pool_node_stat
 struct stag_pool_roll {
 	uint64_t comp_mask;
 	uint8_t uuid[16];  /* of the pool */
-	uint64_t epoch;	   /* one more with every new primary */
-	uint64_t revision; /* one more with every change of the roll */
+	uint64_t epoch;	   /* incremented with every new primary */
+	uint64_t revision; /* increases with every change of the roll */
 	uint32_t num_members;
 	uint32_t reserved;
-	/* role: primary, standby (in sync), or unknown. Of the other fields, name and address are set. */
+	/* Only name, address and role are set; role: primary, standby (in sync), or unknown. */
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
 };
 
-/* Reads the roll, in the place that stag_pool_node_attr.roll names. ENOENT: there is none; others: it cannot be reached. */
+/*
+ * Reads the roll from the place that stag_pool_node_attr.roll names. ENOENT: there is none; other errors: it
+ * cannot be read.
+ */
 int stag_pool_query_roll(const char *where, struct stag_pool_roll *roll, size_t size);
 
 /*
- * Serves from threads of its own: as what the coordination says, from the beginning and later. EADDRINUSE: something is at
- * the pool's address, or the port; EBUSY: another node has the state directory; ENOENT: no such pool, and no STAG_POOL_CREATE; EEXIST: there is
- * one; EOPNOTSUPP: no adapter; ENOTRECOVERABLE: it was the only copy. stag_pool_error() says more.
+ * Starts a node, with threads of its own, in the role that the roll gives it, now and later. EADDRINUSE: something
+ * is mapped at the pool's address, or the port is taken; EBUSY: another node holds the state directory; ENOENT: no
+ * such pool, and no STAG_POOL_CREATE; EEXIST: the pool exists; EOPNOTSUPP: no adapter; ENOTRECOVERABLE: this node
+ * had the only copy of the memory, which is lost.
  */
 struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr);
-void stag_pool_node_stop(struct stag_pool_node *node); /* a primary hands over first, if it can */
+void stag_pool_node_stop(
+	struct stag_pool_node *node); /* a primary hands over first, if it can; takes NULL */
 /*
- * To the standby of this name, NULL: whoever is next; when it returns, that one is primary. EPERM: we are not; EBUSY: it is not in sync;
- * ETIMEDOUT: the coordination does not answer.
+ * Hands over to the standby of this name, or with NULL to the next one in order; when the call returns, that node
+ * is primary. EPERM: this node is not primary; EBUSY: the standby is not in sync; ETIMEDOUT: the roll backend does
+ * not respond.
  */
 int stag_pool_node_switchover(struct stag_pool_node *node, const char *to);
 /*
- * Other users, from now on. Who is no user any more, or has another secret or other rights, is asked for its proof again; the others do not
- * notice. EINVAL: nothing has changed.
+ * Replaces the users. Clients of users that are removed, or have another secret or other rights, must authenticate
+ * again; others are not affected. EINVAL: nothing has changed.
  */
 int stag_pool_node_set_users(struct stag_pool_node *node, const struct stag_pool_user *users,
 			     uint32_t num_users);
@@ -341,17 +371,18 @@ struct stag_pool_node_info {
 	uint64_t size, address, used;
 	uint64_t objects, bytes, names;
 	uint64_t changes,
-		reads; /* carried out; reads: those that clients could not do themselves */
+		reads; /* carried out; reads: only those that clients could not do by themselves */
 	uint64_t records, record_bytes; /* sent to each standby */
-	uint64_t mirrored_bytes;	/* of values that the adapter forwarded */
+	uint64_t mirrored_bytes;	/* bytes of values that the adapter forwarded */
 	uint64_t promotions, lapses, resyncs;
-	uint64_t refused; /* admissions */
+	uint64_t refused; /* admissions that were refused */
 	uint32_t num_members;
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
-	char why[128];			    /* it waits, or has refused; empty: it does not */
-	struct stag_histogram change_times; /* of a primary: from when one came to its answer */
+	char why[128]; /* why the node waits, or has refused to serve; empty: neither */
 	struct stag_histogram
-		replication_times; /* from a record's leaving for the standbys, until all that are in sync have it */
+		change_times; /* as primary: from the arrival of a change to its answer */
+	struct stag_histogram
+		replication_times; /* from sending a record to the standbys until all that are in sync have it */
 };
 
 int stag_pool_node_query(struct stag_pool_node *node, struct stag_pool_node_info *info,
