@@ -100,7 +100,8 @@ static void lower_count(struct stag_channel *ch)
 
 	assert(lock_held(&ch->lock));
 	if (read(ch->ibv.fd, &n, sizeof(n)) < 0)
-		log_err("channel %d: its count and its events disagree", ch->ibv.fd);
+		log_err("channel %d: the descriptor counts other events than are queued",
+			ch->ibv.fd);
 }
 
 void channel_forget(struct stag_channel *ch, struct stag_cq *cq)

@@ -63,7 +63,7 @@ static unsigned env_word(const char *name, const char *const *words, unsigned n,
 	for (unsigned i = 0; i < n; i++)
 		if (!strcasecmp(v, words[i]))
 			return i;
-	log_warn("%s=%s is not a word that it knows; taken as %s", name, v, words[fallback]);
+	log_warn("%s=%s is not a known value; taken as %s", name, v, words[fallback]);
 	return fallback;
 }
 

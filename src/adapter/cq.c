@@ -28,7 +28,7 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 	struct stag_cq *cq;
 
 	if (cqe <= 0 || cqe > STAG_MAX_CQE) {
-		log_info("cq: %d entries are asked for; 1 to %d are possible", cqe, STAG_MAX_CQE);
+		log_info("cq: %d entries requested; 1 to %d are possible", cqe, STAG_MAX_CQE);
 		return -EINVAL;
 	}
 	cq = calloc(1, sizeof(*cq));

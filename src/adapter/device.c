@@ -151,7 +151,7 @@ static void lower_count(struct stag_ctx *ctx)
 
 	assert(lock_held(&ctx->async_lock));
 	if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
-		log_err("context: the count of its events and its events disagree");
+		log_err("context: the descriptor counts other events than are queued");
 }
 
 static struct async_item *take_item(struct stag_ctx *ctx)

@@ -227,7 +227,7 @@ static void dispatch(const struct epoll_event *ev)
 
 /* ---- waking, timers, work ---- */
 
-static void wake(void)
+static void wake_thread(void)
 {
 	uint64_t one = 1;
 
@@ -236,7 +236,7 @@ static void wake(void)
 		return;
 	engine.woken = true;
 	if (write(engine.wake_fd, &one, sizeof(one)) < 0)
-		log_err("engine: cannot wake: %s", strerror(errno));
+		log_err("engine: cannot wake its thread: %s", strerror(errno));
 }
 
 static void on_wake(struct watch *w, uint32_t revents)
@@ -246,7 +246,7 @@ static void on_wake(struct watch *w, uint32_t revents)
 	lock_acquire(&engine.queue_lock);
 	engine.woken = false;
 	if (read(w->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		log_err("engine: cannot read its wake-up: %s", strerror(errno));
+		log_err("engine: cannot read its wake-up descriptor: %s", strerror(errno));
 	lock_release(&engine.queue_lock);
 }
 
@@ -266,7 +266,7 @@ void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *))
 			break;
 	list_add_tail(at->next, &t->link);
 	if (engine.timers.next == &t->link)
-		wake();
+		wake_thread();
 	lock_release(&engine.queue_lock);
 }
 
@@ -288,7 +288,7 @@ void work_queue(struct work *w, void (*fn)(struct work *))
 	if (!w->queued) {
 		w->queued = true;
 		list_add_tail(&engine.works, &w->link);
-		wake();
+		wake_thread();
 	}
 	lock_release(&engine.queue_lock);
 }
@@ -368,7 +368,7 @@ void engine_note_polled(struct stag_cq *cq)
 		cq->seen_ticks = atomic_load(&cq->poll_ticks) - 1;
 		list_add_tail(&engine.polled, &cq->polled_link);
 		engine.tick_ms = TICK_MS;
-		wake();
+		wake_thread();
 	}
 	lock_release(&engine.queue_lock);
 }
@@ -539,7 +539,7 @@ static int wait_events(struct epoll_event *ev)
  * Ends the engine. From here on no watched descriptor is touched: its number may belong to
  * another file. Pollers and sleepers are notified by the ends of their queue pairs.
  */
-static void lose(int error)
+static void end_after_lost_descriptors(int error)
 {
 	engine_lock();
 	log_err("engine: the program has closed its descriptors (%s): all connections end",
@@ -573,7 +573,7 @@ static void *engine_main(void *arg)
 		uint64_t now;
 
 		if (n < 0 && errno != EINTR) {
-			lose(errno);
+			end_after_lost_descriptors(errno);
 			return NULL;
 		}
 		atomic_fetch_add_explicit(&stag_totals.engine_wakeups, 1, memory_order_relaxed);
@@ -707,7 +707,7 @@ static void set_started(void)
 	engine.started = true;
 	engine.woken = false;
 	if (engine.lost)
-		wake();
+		wake_thread();
 	lock_release(&engine.queue_lock);
 }
 

@@ -22,7 +22,7 @@ int guard_check(const struct stagdv_guard *g)
 	if (g->comp_mask || !g->word || (uintptr_t)g->word % sizeof(*g->word) ||
 	    (g->hazards && (!g->n_hazards || !g->hazard)) ||
 	    (uintptr_t)g->hazards % sizeof(*g->hazards)) {
-		log_info("mr: a guard without a word, or with hazards that cannot be set");
+		log_info("mr: invalid guard: no word, or inconsistent hazard cells");
 		return -EINVAL;
 	}
 	return 0;

@@ -241,7 +241,7 @@ void key_revoke(struct key_slot *slot)
 }
 
 /* Separates a window from its region and its queue pair. */
-static void detach(struct key_slot *s)
+static void detach_window(struct key_slot *s)
 {
 	assert(lock_held(&table_lock));
 	if (s->parent)
@@ -257,7 +257,7 @@ void key_unbind(struct key_slot *s)
 {
 	key_revoke(s);
 	lock_acquire(&table_lock);
-	detach(s);
+	detach_window(s);
 	lock_release(&table_lock);
 }
 
@@ -414,8 +414,9 @@ void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f)
 
 /* ---- what is allowed ---- */
 
-static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
-			    const struct stag_qp *qp, uint64_t to, uint64_t len, unsigned access)
+static enum key_fault check_access(const struct key_slot *s, const struct stag_pd *pd,
+				   const struct stag_qp *qp, uint64_t to, uint64_t len,
+				   unsigned access)
 {
 	uint64_t end;
 
@@ -470,7 +471,7 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
 	map->slot[0] = region = s;
-	fault = s->kind == KEY_STORE ? KEY_ON_STORE : check(s, pd, qp, to, len, access);
+	fault = s->kind == KEY_STORE ? KEY_ON_STORE : check_access(s, pd, qp, to, len, access);
 	if (fault == KEY_OK && s->parent) {
 		region = s->parent;
 		if (key_hold(region, atomic_load(&region->stag)))
@@ -512,9 +513,10 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 		return KEY_INVALID;
 	if (len == 0) /* a barrier: the region counts, not the address */
 		to = s->base;
-	fault = s->kind == KEY_STORE ? check(s, pd, qp, to, len, access) : KEY_INVALID;
+	fault = s->kind == KEY_STORE ? check_access(s, pd, qp, to, len, access) : KEY_INVALID;
 	if (fault == KEY_RIGHTS)
-		log_warn("qp %u: %llu bytes at 0x%llx of storage, key 0x%08x: no right to 0x%x",
+		log_warn("qp %u: %llu bytes at 0x%llx of storage, key 0x%08x: access 0x%x is not "
+			 "allowed",
 			 qp->ibv.qp_num, (unsigned long long)len, (unsigned long long)to, stag,
 			 access);
 	if (fault != KEY_OK) {
@@ -588,7 +590,7 @@ void key_unbind_qp(struct stag_qp *qp)
 		for (unsigned i = 0; page && i < PAGE_SLOTS; i++)
 			if (page[i].allocated && page[i].kind == KEY_MW2 && page[i].qp == qp) {
 				key_revoke(&page[i]);
-				detach(&page[i]);
+				detach_window(&page[i]);
 			}
 	}
 	lock_release(&table_lock);

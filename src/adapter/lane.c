@@ -254,7 +254,7 @@ void lane_kick(struct lane *l)
 /* ---- from the beginning to the end of one ---- */
 
 /* Removes an operation from the lane, and reports its result to the owner. */
-static void finish(struct lane *l, struct lane_op *op, int result)
+static void finish_op(struct lane *l, struct lane_op *op, int result)
 {
 	assert(lock_held(l->lock));
 	list_del(&op->waiting);
@@ -291,7 +291,7 @@ static int flush_next(struct lane *l, struct lane_op *op)
 	return 1;
 }
 
-static int submit(struct lane *l, struct lane_op *op)
+static int submit_op(struct lane *l, struct lane_op *op)
 {
 	struct lane_medium *m = use_medium(l, op->medium);
 
@@ -304,7 +304,7 @@ static int submit(struct lane *l, struct lane_op *op)
 }
 
 /* Returns 0: in flight; 1: done; -EAGAIN: not now; or another error. */
-static int begin(struct lane *l, struct lane_op *op)
+static int begin_op(struct lane *l, struct lane_op *op)
 {
 	int err = op->start ? op->start(op) : 0;
 
@@ -317,11 +317,11 @@ static int begin(struct lane *l, struct lane_op *op)
 		op->flush_at = 0;
 		return flush_next(l, op);
 	default:
-		return op->io.length ? submit(l, op) : 1;
+		return op->io.length ? submit_op(l, op) : 1;
 	}
 }
 
-static void started(struct lane *l, struct lane_op *op)
+static void note_started(struct lane *l, struct lane_op *op)
 {
 	set_state(op, OP_IN_FLIGHT);
 	l->under_way++;
@@ -332,7 +332,7 @@ static void started(struct lane *l, struct lane_op *op)
 }
 
 /* Starts the operations that are ready. Owners may add more, and cut, from inside. */
-static void run(struct lane *l)
+static void start_ready_ops(struct lane *l)
 {
 	assert(lock_held(l->lock));
 	if (l->running)
@@ -341,7 +341,7 @@ static void run(struct lane *l)
 	l->starved = false;
 	while (!list_empty(&l->ready) && l->under_way < l->depth) {
 		struct lane_op *op = list_entry(l->ready.next, struct lane_op, waiting);
-		int err = begin(l, op);
+		int err = begin_op(l, op);
 
 		if (err == -EAGAIN) {
 			l->starved = true;
@@ -349,9 +349,9 @@ static void run(struct lane *l)
 		}
 		list_del(&op->waiting);
 		if (err)
-			finish(l, op, err > 0 ? 0 : err);
+			finish_op(l, op, err > 0 ? 0 : err);
 		else
-			started(l, op);
+			note_started(l, op);
 	}
 	l->running = false;
 }
@@ -372,8 +372,8 @@ static void on_media_done(struct media_op *io)
 			goto out;
 		err = err > 0 ? 0 : err;
 	}
-	finish(l, op, err);
-	run(l);
+	finish_op(l, op, err);
+	start_ready_ops(l);
 out:
 	kick_all_but(l, polled);
 	lock_release(lock);
@@ -393,13 +393,13 @@ void lane_add(struct lane *l, struct lane_op *op)
 	l->gates += op->fence || is_barrier(op);
 	count_in(l, op, 1);
 	line_up(l, op, look ? find_blocker(l, op) : NULL);
-	run(l);
+	start_ready_ops(l);
 }
 
 void lane_retry(struct lane *l)
 {
 	assert(lock_held(l->lock));
-	run(l);
+	start_ready_ops(l);
 }
 
 void lane_cut(struct lane *l, struct lane_op *op)
@@ -415,7 +415,7 @@ void lane_cut(struct lane *l, struct lane_op *op)
 			break;
 		at = at->prev;
 		if (last->state != OP_IN_FLIGHT)
-			finish(l, last, -ECANCELED);
+			finish_op(l, last, -ECANCELED);
 	}
 }
 
@@ -437,6 +437,6 @@ void lane_forget(struct lane *l)
 		struct lane_op *op = list_entry(at, struct lane_op, link);
 
 		if (is_of_parent(l, op))
-			finish(l, op, -ECANCELED);
+			finish_op(l, op, -ECANCELED);
 	}
 }

@@ -89,7 +89,7 @@ static bool may_look(int fd)
 		return false;
 	if (who.uid == 0 || who.uid == geteuid())
 		return true;
-	log_info("live: process %d of user %u wants to look, and may not", who.pid, who.uid);
+	log_info("live: process %d of user %u refused: not this user or root", who.pid, who.uid);
 	return false;
 }
 
@@ -166,7 +166,7 @@ static void attend(struct looker *l)
  * Fills in the descriptors to wait for. Returns the time-out in ms, or -1. Without room for a
  * client the listener is left out.
  */
-static int prepare(struct pollfd *fds)
+static int prepare_poll(struct pollfd *fds)
 {
 	uint64_t now = clock_ns(), first = UINT64_MAX;
 
@@ -204,12 +204,13 @@ static void *live_main(void *arg)
 	struct pollfd fds[LOOKERS + 1];
 
 	for (;;) {
-		int ms = prepare(fds);
+		int ms = prepare_poll(fds);
 
 		if (poll(fds, LOOKERS + 1, ms) < 0)
 			continue;
 		if (!is_ours(live.fd, live.inode)) {
-			log_info("live: somebody has closed its socket: nobody can look any more");
+			log_info("live: the program has closed its socket: queries are no longer "
+				 "served");
 			return NULL;
 		}
 		attend_all(fds);
@@ -270,7 +271,7 @@ void live_start(void)
 	err = fd < 0 ? fd : start_thread();
 	if (!err)
 		return;
-	log_info("live: nobody can look at this process: %s", strerror(-err));
+	log_info("live: cannot serve queries about this process: %s", strerror(-err));
 	if (fd >= 0)
 		close(fd);
 	live.fd = -1;

@@ -56,7 +56,7 @@ static int check_attr(const struct stagdv_medium_attr *a)
 
 	if (!a->comp_mask && a->fd >= 0 && !(a->flags & ~known))
 		return 0;
-	log_info("medium: descriptor %d with flags 0x%x", a->fd, a->flags);
+	log_info("medium: invalid descriptor %d or flags 0x%x", a->fd, a->flags);
 	return -EINVAL;
 }
 

@@ -92,7 +92,7 @@ static bool has_ended(struct mirror *m)
 	return !alive;
 }
 
-static void drop(struct mirror *m)
+static void drop_mirror(struct mirror *m)
 {
 	assert(lock_held(&mirrors.writer));
 	list_del(&m->link);
@@ -102,7 +102,7 @@ static void drop(struct mirror *m)
 	free(m);
 }
 
-static struct mirror *find(struct stag_mr *mr, const void *name)
+static struct mirror *find_mirror(struct stag_mr *mr, const void *name)
 {
 	assert(lock_held(&mirrors.writer));
 	list_for_each (l, &mr->mirrors) {
@@ -114,7 +114,7 @@ static struct mirror *find(struct stag_mr *mr, const void *name)
 	return NULL;
 }
 
-static int check(const struct stag_mr *mr, const struct stagdv_mirror *a)
+static int check_attr(const struct stag_mr *mr, const struct stagdv_mirror *a)
 {
 	const unsigned known = STAGDV_MIRROR_CONFIRM | STAGDV_MIRROR_STRICT;
 	const char *why = NULL;
@@ -126,7 +126,7 @@ static int check(const struct stag_mr *mr, const struct stagdv_mirror *a)
 	else if (mr->ibv.length && a->remote_addr > UINT64_MAX - (mr->ibv.length - 1))
 		why = "the copy wraps around the end of the address space";
 	if (why)
-		log_info("mr 0x%08x: it cannot be mirrored so: %s", mr->slot->key, why);
+		log_info("mr 0x%08x: cannot be mirrored: %s", mr->slot->key, why);
 	return why ? -EINVAL : 0;
 }
 
@@ -136,20 +136,22 @@ static int make_ready(struct mirror *m)
 
 	assert(qp_tx_locked(qp));
 	if (atomic_load(&qp->state) != QP_RTS || !qp->tx) {
-		log_info("qp %u: a mirror needs a connection", qp->ibv.qp_num);
+		log_info("qp %u: cannot mirror over it: not connected", qp->ibv.qp_num);
 		return -ENOTCONN;
 	}
 	if ((m->flags & STAGDV_MIRROR_CONFIRM) && !qp->link.ord) {
-		log_info("qp %u: a mirror that confirms needs reads (ORD is 0)", qp->ibv.qp_num);
+		log_info("qp %u: cannot mirror over it with confirmations: no reads allowed (ORD "
+			 "is 0)",
+			 qp->ibv.qp_num);
 		return -EINVAL;
 	}
 	m->link_no = qp->link_no;
 	return tx_forwards_init(qp);
 }
 
-static int add(struct stag_mr *mr, struct mirror *m)
+static int add_mirror(struct stag_mr *mr, struct mirror *m)
 {
-	struct mirror *old = find(mr, m->name);
+	struct mirror *old = find_mirror(mr, m->name);
 	int err;
 
 	assert(lock_held(&mirrors.writer));
@@ -161,7 +163,7 @@ static int add(struct stag_mr *mr, struct mirror *m)
 	if (err)
 		return err;
 	if (old)
-		drop(old);
+		drop_mirror(old);
 	m->id = ++mirrors.last_id;
 	list_add_tail(&mr->mirrors, &m->link);
 	list_add_tail(&mirrors.all, &m->all);
@@ -173,7 +175,7 @@ static int add(struct stag_mr *mr, struct mirror *m)
 int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
 {
 	struct mirror *m;
-	int err = check(mr, attr);
+	int err = check_attr(mr, attr);
 
 	if (err)
 		return err;
@@ -186,7 +188,7 @@ int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
 	m->remote = attr->remote_addr;
 	m->rkey = attr->rkey;
 	lock_for_writing();
-	err = add(mr, m);
+	err = add_mirror(mr, m);
 	unlock_after_writing();
 	if (err)
 		free(m);
@@ -208,10 +210,10 @@ int mirror_remove(struct stag_mr *mr, const void *name)
 	if (mr->slot->kind != KEY_MR)
 		return -ENOENT;
 	lock_for_writing();
-	m = find(mr, name);
+	m = find_mirror(mr, name);
 	if (m) {
 		err = has_ended(m) ? -ENOTCONN : 0;
-		drop(m);
+		drop_mirror(m);
 		note_mirrored(mr);
 	}
 	unlock_after_writing();
@@ -230,7 +232,7 @@ int mirror_end_mr(struct stag_mr *mr)
 		alive += !has_ended(list_entry(l, struct mirror, link));
 	list_for_each_safe (l, &mr->mirrors)
 		if (!alive)
-			drop(list_entry(l, struct mirror, link));
+			drop_mirror(list_entry(l, struct mirror, link));
 	note_mirrored(mr);
 	unlock_after_writing();
 	return alive ? -EBUSY : 0;

@@ -155,7 +155,7 @@ int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, ui
 	err = key_alloc_as(KEY_MR, pd_root(pd), key, &mr->slot);
 	if (err) {
 		log_info("pd %u: reg_mr under the key 0x%08x: %s", pd->ibv.handle, key,
-			 err == -EEXIST	  ? "another has its index"
+			 err == -EEXIST	  ? "the slot of this key is taken"
 			 : err == -EINVAL ? "its index is 0"
 					  : "no memory");
 		free(mr);
@@ -170,7 +170,8 @@ int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, ui
 int mr_set_lease(struct stag_mr *mr, uint64_t until)
 {
 	if (mr->slot->kind != KEY_MR) {
-		log_info("mr 0x%08x: only what ibv_reg_mr() and its like made has a lease",
+		log_info("mr 0x%08x: only a region of ibv_reg_mr() and its variants can have a "
+			 "lease",
 			 mr->slot->key);
 		return -EINVAL;
 	}

@@ -92,7 +92,7 @@ int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t
 	if (len) {
 		err = check_bind(mw, qp, mr, addr, len, access);
 		if (err) {
-			log_info("mw 0x%08x: bind refused: region, rights or range do not fit",
+			log_info("mw 0x%08x: bind refused: invalid region, rights or range",
 				 s->key);
 			return err;
 		}

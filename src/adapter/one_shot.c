@@ -103,7 +103,7 @@ static struct shot *take_idle(struct stag_qp *qp)
 
 /* ---- memory ---- */
 
-static void let_regions_go(struct shot *s)
+static void release_regions(struct shot *s)
 {
 	while (s->n_region)
 		atomic_fetch_sub(&s->region[--s->n_region]->windows, 1);
@@ -114,7 +114,7 @@ static void let_regions_go(struct shot *s)
  * Returns a list with room for n bytes and the contents of the old one, or NULL if memory runs
  * out.
  */
-static void *larger(void *old, const void *few, size_t had, size_t n)
+static void *grow_list(void *old, const void *few, size_t had, size_t n)
 {
 	void *list = old == few ? malloc(n) : realloc(old, n);
 
@@ -132,11 +132,12 @@ static int make_room(struct shot *s, unsigned n)
 		return 0;
 	while (room < n)
 		room *= 2;
-	list = larger(s->seg, s->few_seg, sizeof(s->few_seg), room * sizeof(*s->seg));
+	list = grow_list(s->seg, s->few_seg, sizeof(s->few_seg), room * sizeof(*s->seg));
 	if (!list)
 		return -ENOMEM;
 	s->seg = list;
-	list = larger(s->region, s->few_region, sizeof(s->few_region), room * sizeof(*s->region));
+	list = grow_list(s->region, s->few_region, sizeof(s->few_region),
+			 room * sizeof(*s->region));
 	if (!list)
 		return -ENOMEM;
 	s->region = list;
@@ -145,7 +146,7 @@ static int make_room(struct shot *s, unsigned n)
 }
 
 /* Merges adjacent pieces. */
-static void append(struct shot *s, const struct iovec *v)
+static void append_piece(struct shot *s, const struct iovec *v)
 {
 	struct iovec *last = s->n_seg ? &s->seg[s->n_seg - 1] : NULL;
 
@@ -173,7 +174,7 @@ static int lend_found(struct shot *s, const struct key_map *map, uint32_t length
 		s->region[s->n_region++] = region;
 	}
 	for (unsigned i = 0; i < map->n; i++)
-		append(s, &map->iov[i]);
+		append_piece(s, &map->iov[i]);
 	return 0;
 }
 
@@ -187,7 +188,7 @@ static int lend_one(struct stag_qp *qp, struct shot *s, const struct ibv_sge *sg
 
 	key_put(&map);
 	if (err)
-		log_info("qp %u: memory to lend (lkey 0x%08x, %u bytes at 0x%llx): %s",
+		log_info("qp %u: memory to advertise (lkey 0x%08x, %u bytes at 0x%llx): %s",
 			 qp->ibv.qp_num, sge->lkey, sge->length, (unsigned long long)sge->addr,
 			 f != KEY_OK	  ? key_fault_str(f)
 			 : err == -EPERM  ? "its region is guarded"
@@ -252,7 +253,7 @@ int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *s
 	}
 	err = lend_all(qp, s, wr);
 	if (err) {
-		let_regions_go(s);
+		release_regions(s);
 		list_add_tail(&qp->shots.idle, &s->link);
 		return err;
 	}
@@ -309,7 +310,7 @@ static void end_one(struct stag_qp *qp, struct shot *s, enum stagdv_stag_end how
 	record.ended = clock_ns();
 	ledger_add(&record);
 	key_revoke(s->slot);
-	let_regions_go(s);
+	release_regions(s);
 	count_end(&qp->shots, how);
 	list_del(&s->link);
 	list_add_tail(&qp->shots.idle, &s->link);

@@ -104,15 +104,14 @@ static int check_caps(const struct ibv_qp_init_attr_ex *a)
 	if (c->max_send_wr > STAG_MAX_QP_WR || c->max_recv_wr > STAG_MAX_QP_WR ||
 	    c->max_send_sge > STAG_MAX_SGE || c->max_recv_sge > STAG_MAX_SGE ||
 	    c->max_inline_data > STAG_MAX_INLINE) {
-		log_info("qp: %u sends of %u SGEs, %u receives of %u SGEs, %u bytes inline are "
-			 "asked "
-			 "for; at most %u, %u and %u are possible",
+		log_info("qp: %u sends of %u SGEs, %u receives of %u SGEs, %u bytes inline "
+			 "requested; at most %u, %u and %u are possible",
 			 c->max_send_wr, c->max_send_sge, c->max_recv_wr, c->max_recv_sge,
 			 c->max_inline_data, STAG_MAX_QP_WR, STAG_MAX_SGE, STAG_MAX_INLINE);
 		return -EINVAL;
 	}
 	if (!a->send_cq || (!a->recv_cq && !a->srq)) {
-		log_info("qp: it needs a completion queue for each direction");
+		log_info("qp: create needs a completion queue for each direction");
 		return -EINVAL;
 	}
 	return 0;
@@ -150,7 +149,7 @@ static void init_locks(struct stag_qp *qp)
 	shots_init(qp);
 }
 
-static void adopt(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
+static void set_attributes(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
 {
 	qp->pd = pd_root(to_stag_pd(a->pd));
 	qp->scq = to_stag_cq(a->send_cq);
@@ -200,7 +199,7 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 	if (err)
 		goto err_free_sq;
 	init_locks(qp);
-	adopt(qp, attr);
+	set_attributes(qp, attr);
 	qp->config.cap = attr->cap;
 	qp->ibv.context = &ctx->v.context;
 	engine_lock();
@@ -295,7 +294,7 @@ static void to_error(struct stag_qp *qp)
  * Drops pending reports about the last connection. Returns whether its end has yet to be
  * reported.
  */
-static bool forget_news(struct stag_qp *qp)
+static bool drop_reports(struct stag_qp *qp)
 {
 	bool live = atomic_load(&qp->state) == QP_RTS || atomic_load(&qp->state) == QP_CLOSING;
 
@@ -316,7 +315,7 @@ static void to_reset(struct stag_qp *qp)
 	qp_drop_claims(qp);
 	qp_close_stream(qp);
 	qp_lock_both(qp);
-	ended = forget_news(qp);
+	ended = drop_reports(qp);
 	qp->sq.get = qp->sq.tx = qp->sq.put;
 	qp->sq.timed = NULL;
 	lock_acquire(&qp->rq_lock);

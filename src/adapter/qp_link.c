@@ -189,7 +189,7 @@ static void on_linger(struct timer *t)
 }
 
 /* Reads and drops bytes until the peer has closed, so that no reset destroys our last message. */
-static void drain(struct stag_qp *qp)
+static void drain_stream(struct stag_qp *qp)
 {
 	uint8_t junk[4096];
 	struct iovec v = {junk, sizeof(junk)};
@@ -258,10 +258,11 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 }
 
 /* The stream has room: sends, and reads more from the media that the responses come from. */
-static void send_more(struct stag_qp *qp)
+static void send_after_blocking(struct stag_qp *qp)
 {
 	bool serves = atomic_load(&qp->storage.serves_store);
-	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_poller_enter(minded);
+	struct media *minded = serves ? qp_first_medium(qp) : NULL,
+		     *before = media_poller_enter(minded);
 
 	lock_acquire(&qp->tx_lock);
 	qp_tx_run(qp);
@@ -277,11 +278,11 @@ static void on_stream(struct watch *w, uint32_t revents)
 
 	if (atomic_load(&qp->state) == QP_ERROR) {
 		if (qp->end.lingering)
-			drain(qp);
+			drain_stream(qp);
 		return;
 	}
 	if (revents & EPOLLOUT)
-		send_more(qp);
+		send_after_blocking(qp);
 	if (atomic_load(&qp->storage.serves_store))
 		engine_note_asked();
 	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
@@ -365,7 +366,8 @@ int qp_disconnect(struct stag_qp *qp)
 		break;
 	case QP_RTS:
 		if (qp->storage.store) {
-			log_info("qp %u: on storage, it has no peer to part from", qp->ibv.qp_num);
+			log_info("qp %u: cannot disconnect: it is connected to storage",
+				 qp->ibv.qp_num);
 			err = -EINVAL;
 			break;
 		}

@@ -238,7 +238,7 @@ static enum outcome step_trailer(struct stag_qp *qp)
 }
 
 /* Handles the staged bytes. */
-static enum outcome consume(struct stag_qp *qp)
+static enum outcome handle_staged(struct stag_qp *qp)
 {
 	enum outcome o = qp->rx->mirroring.rest.region ? rx_mirror_rest(qp) : GO_ON;
 
@@ -262,7 +262,7 @@ static enum outcome consume(struct stag_qp *qp)
  * Moves one whole FPDU from the raw bytes into the stage, without its markers. Returns 0 if it
  * is incomplete, or -EPROTO.
  */
-static int unmark(struct stag_qp *qp)
+static int stage_unmarked(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 	size_t skip = rx->pos % MARKER_INTERVAL == 0 ? MARKER_LEN : 0;
@@ -299,13 +299,13 @@ static int unmark(struct stag_qp *qp)
  * Handles everything received, without another read. With markers, that is first the FPDU that
  * had to wait.
  */
-static enum outcome consume_all(struct stag_qp *qp)
+static enum outcome handle_received(struct stag_qp *qp)
 {
-	enum outcome o = consume(qp);
+	enum outcome o = handle_staged(qp);
 	int r = 0;
 
-	while (qp->rx->marked && o == MORE && (r = unmark(qp)) > 0)
-		o = consume(qp);
+	while (qp->rx->marked && o == MORE && (r = stage_unmarked(qp)) > 0)
+		o = handle_staged(qp);
 	return r < 0 ? STOP : o;
 }
 
@@ -367,7 +367,7 @@ static void stream_ended(struct stag_qp *qp, ssize_t n)
 }
 
 /* Returns false if the stream is not to be read now. */
-static bool go_on(struct stag_qp *qp, enum outcome o)
+static bool note_outcome(struct stag_qp *qp, enum outcome o)
 {
 	if (o == WAIT)
 		set_paused(qp, true);
@@ -392,7 +392,7 @@ static bool rx_run(struct stag_qp *qp, bool full)
 			return true;
 		}
 		any = true;
-		if (!go_on(qp, consume_all(qp)))
+		if (!note_outcome(qp, handle_received(qp)))
 			break;
 	}
 	if (qp->storage.peer)
@@ -415,7 +415,7 @@ void rx_resume(struct stag_qp *qp)
 
 	assert(qp_rx_locked(qp));
 	qp->rx->mirroring.stalled = false;
-	goes = go_on(qp, consume_all(qp));
+	goes = note_outcome(qp, handle_received(qp));
 	if (goes)
 		set_paused(qp, false);
 	rx_run(qp, goes); /* its consequences have to be sent in any case */
@@ -478,7 +478,7 @@ bool qp_progress(struct stag_qp *qp)
 void rx_consume_ahead(struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp));
-	go_on(qp, consume_all(qp));
+	note_outcome(qp, handle_received(qp));
 	if (qp->storage.peer)
 		rx_store_dry(qp);
 }

@@ -172,7 +172,7 @@ void device_counters(struct stagdv_counters *c)
 
 /* ---- as it is seen from outside ---- */
 
-static void look_at_queues(struct stag_qp *qp, struct qp_look *out)
+static void snapshot_queues(struct stag_qp *qp, struct qp_look *out)
 {
 	out->sq_used = qp->sq.put - qp->sq.get;
 	out->sq_size = qp->sq.max_wr;
@@ -182,7 +182,7 @@ static void look_at_queues(struct stag_qp *qp, struct qp_look *out)
 	lock_release(&qp->rq_lock);
 }
 
-static void look_at(struct stag_qp *qp, struct qp_look *out)
+static void take_snapshot(struct stag_qp *qp, struct qp_look *out)
 {
 	*out = (struct qp_look){.number = qp->ibv.qp_num};
 	qp_counters(qp, &out->counters);
@@ -195,7 +195,7 @@ static void look_at(struct stag_qp *qp, struct qp_look *out)
 		out->local = qp->stream->local;
 		out->peer = qp->stream->peer;
 	}
-	look_at_queues(qp, out);
+	snapshot_queues(qp, out);
 	qp_unlock_both(qp);
 	histogram_sum(&qp->stats.times, &out->times);
 }
@@ -212,7 +212,7 @@ size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)
 		qp = slots[*at];
 		lock_release(&table.lock);
 		if (qp)
-			look_at(qp, &out[got++]);
+			take_snapshot(qp, &out[got++]);
 	}
 	engine_unlock();
 	return got;

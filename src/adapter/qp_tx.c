@@ -226,7 +226,7 @@ static bool build_batch(struct stag_qp *qp)
 
 /* ---- sending ---- */
 
-static void advance(struct qp_tx *tx, size_t n)
+static void advance_batch(struct qp_tx *tx, size_t n)
 {
 	tx->sent += n;
 	while (n) {
@@ -284,7 +284,7 @@ static void lose_stream(struct stag_qp *qp)
 }
 
 /* Takes the references of a batch again that had to wait. */
-static bool hold_again(struct stag_qp *qp)
+static bool retake_references(struct stag_qp *qp)
 {
 	switch (tx_refs_get_again(qp->tx)) {
 	case KEY_OK:
@@ -293,7 +293,9 @@ static bool hold_again(struct stag_qp *qp)
 		set_blocked(qp, true); /* continues when the stream is next checked */
 		return false;
 	default:
-		log_info("qp %u: memory was taken back while it was being sent", qp->ibv.qp_num);
+		log_info("qp %u: memory was deregistered, or its lease expired, while it was being "
+			 "sent",
+			 qp->ibv.qp_num);
 		lose_stream(qp);
 		return false;
 	}
@@ -305,7 +307,7 @@ static bool send_rest(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 	ssize_t n;
 
-	if (!tx->refs_held && !hold_again(qp))
+	if (!tx->refs_held && !retake_references(qp))
 		return false;
 	n = qp->stream->ops->send(qp->stream, tx->iov + tx->cur, tx->n - tx->cur);
 	tx_refs_put(tx);
@@ -322,7 +324,7 @@ static bool send_rest(struct stag_qp *qp)
 		return false;
 	}
 	if (n > 0)
-		advance(tx, (size_t)n);
+		advance_batch(tx, (size_t)n);
 	set_blocked(qp, tx->cur < tx->n);
 	mark_sent(qp);
 	sq_retire(qp);

@@ -17,7 +17,7 @@
 
 #define SHORT_READ 4096
 
-static bool take_recv(struct stag_qp *qp)
+static bool take_receive(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 	struct rwqe *w;
@@ -45,8 +45,8 @@ static bool begin_send(struct stag_qp *qp)
 	if (rx->h.mo != (rx->recv_open ? rx->recv_off : 0))
 		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
 	if (!rx->recv_open) {
-		if (!take_recv(qp)) {
-			log_info("qp %u: a send came, and no receive is posted", qp->ibv.qp_num);
+		if (!take_receive(qp)) {
+			log_info("qp %u: a send arrived and no receive is posted", qp->ibv.qp_num);
 			return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
 		}
 		rx->recv_open = true;
@@ -217,7 +217,7 @@ bool rx_begin_segment(struct stag_qp *qp)
  * Ends the STag that the message names. An advertised STag can also be closed by a Send with
  * Invalidate, which is all that a standard peer has; a close ends nothing else.
  */
-static int take_tag_back(struct stag_qp *qp, struct ibv_wc *wc)
+static int end_tag(struct stag_qp *qp, struct ibv_wc *wc)
 {
 	uint32_t tag = qp->rx->h.ulp;
 	int err = shot_end(qp, tag, STAGDV_STAG_CLOSED, &wc->vendor_err);
@@ -235,13 +235,13 @@ static int take_tag_back(struct stag_qp *qp, struct ibv_wc *wc)
 static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 {
 	struct qp_rx *rx = qp->rx;
-	int err = take_tag_back(qp, wc);
+	int err = end_tag(qp, wc);
 
 	if (err) {
 		log_info("qp %u: the peer may not %s STag 0x%08x: %s", qp->ibv.qp_num,
 			 rx->h.opcode == RDMAP_SEND_CLOSE ? "close" : "invalidate", rx->h.ulp,
 			 err == -EACCES ? "it is not this connection's"
-					: "it is not open here, or not any more");
+					: "it is not open, or no longer");
 		rx->recv_off += rx->seg_len;
 		wc->byte_len = rx->recv_off;
 		wc->vendor_err = rx->h.ulp;
@@ -343,7 +343,7 @@ static bool end_write(struct stag_qp *qp, const uint8_t *payload)
 }
 
 /* Handles the whole response to the oldest of our requests. */
-static bool read_came(struct stag_qp *qp)
+static bool end_response(struct stag_qp *qp)
 {
 	bool hold = rx_must_hold(qp);
 
@@ -366,7 +366,7 @@ static bool end_read_response(struct stag_qp *qp, const uint8_t *payload)
 		return true;
 	}
 	rx->read->rx_off += rx->seg_len;
-	return !rx->h.last || read_came(qp);
+	return !rx->h.last || end_response(qp);
 }
 
 /* Enqueues the response, if there was room: more than IRD requests are refused. */
@@ -511,7 +511,7 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	}
 	rx_scatter(&map, (const uint8_t *)&r.value);
 	key_put(&map);
-	return read_came(qp);
+	return end_response(qp);
 }
 
 /* Messages of opcode RDMAP_ESCAPE, by enum rdmap_subtype. They are control messages. */

@@ -34,14 +34,14 @@ void rx_mirror_kick(struct stag_qp *qp)
 	key_release(region.region);
 }
 
-static enum outcome stall(struct stag_qp *qp)
+static enum outcome stall_writer(struct stag_qp *qp)
 {
 	qp->rx->mirroring.stalled = true;
 	qp->stats.counters.mirror_stalls++;
 	return WAIT;
 }
 
-static enum outcome refuse(struct stag_qp *qp)
+static enum outcome refuse_write(struct stag_qp *qp)
 {
 	log_info("qp %u: a mirror of the region that it writes to has ended", qp->ibv.qp_num);
 	rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
@@ -52,7 +52,7 @@ static enum outcome outcome_of(struct stag_qp *qp, int err)
 {
 	if (!err)
 		return GO_ON;
-	return err == -EAGAIN ? stall(qp) : refuse(qp);
+	return err == -EAGAIN ? stall_writer(qp) : refuse_write(qp);
 }
 
 /* Hands the segment to the mirrors that have not taken it; called again after a stall. */

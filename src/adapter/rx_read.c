@@ -48,7 +48,7 @@ static ssize_t read_staged(struct stag_qp *qp, bool *full)
  * Returns the number of full segments to read behind this one: as many as the peer announced,
  * but one with CRC, where more were measured to be slower (bench/verbs, read_bw_1M_crc).
  */
-static uint32_t promised(const struct stag_qp *qp)
+static uint32_t announced_segments(const struct stag_qp *qp)
 {
 	const struct ddp_hdr *h = &qp->rx->h;
 
@@ -64,7 +64,7 @@ static uint32_t promised(const struct stag_qp *qp)
 static uint32_t next_target(struct stag_qp *qp, struct key_map *map)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t n = promised(qp);
+	uint32_t n = announced_segments(qp);
 	enum key_fault f;
 
 	if (!n)
@@ -152,7 +152,7 @@ static void scatter_behind(struct stag_qp *qp, struct scatter *s, uint32_t left)
 	scatter_to_stage(rx, s, CATCH);
 }
 
-static uint32_t take(size_t *n, size_t most)
+static uint32_t take_part(size_t *n, size_t most)
 {
 	size_t part = *n < most ? *n : most;
 
@@ -160,18 +160,18 @@ static uint32_t take(size_t *n, size_t most)
 	return (uint32_t)part;
 }
 
-static void scattered(struct stag_qp *qp, const struct scatter *s, size_t n)
+static void note_scattered(struct stag_qp *qp, const struct scatter *s, size_t n)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t placed = take(&n, s->here.len);
+	uint32_t placed = take_part(&n, s->here.len);
 
 	if (qp->link.crc)
 		rx_crc_pieces(rx, &s->here, placed);
 	rx->seg_done += placed;
-	rx->tail = take(&n, s->gap);
+	rx->tail = take_part(&n, s->gap);
 	for (uint32_t i = 0; i < s->run; i++) {
-		rx->pre_placed += take(&n, FULL);
-		rx->tail += take(&n, i + 1 < s->run ? FULL_GAP : CATCH);
+		rx->pre_placed += take_part(&n, FULL);
+		rx->tail += take_part(&n, i + 1 < s->run ? FULL_GAP : CATCH);
 	}
 }
 
@@ -195,7 +195,7 @@ static ssize_t read_direct(struct stag_qp *qp, bool *full)
 		scatter_behind(qp, &s, left);
 	n = qp->stream->ops->recv(qp->stream, s.iov, s.n);
 	if (n > 0)
-		scattered(qp, &s, (size_t)n);
+		note_scattered(qp, &s, (size_t)n);
 	*full = n == (ssize_t)s.len;
 	key_put(&s.here);
 	key_put(&s.next);

@@ -123,7 +123,7 @@ static bool add_write(struct stag_qp *qp, struct peer_write *w)
  * Looks the key up again: the region may be gone, because a slow peer does not delay its
  * deregistration.
  */
-static enum key_fault land(struct stag_qp *qp)
+static enum key_fault submit_landed(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
 	struct peer_write *w;
@@ -144,7 +144,7 @@ static enum key_fault land(struct stag_qp *qp)
 
 bool rx_store_land(struct stag_qp *qp)
 {
-	enum key_fault f = land(qp);
+	enum key_fault f = submit_landed(qp);
 
 	assert(qp_rx_locked(qp));
 	if (f == KEY_OK)
@@ -219,7 +219,7 @@ static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struc
 }
 
 /* Finds a place for the segment. Nothing is pending but the write that it continues. */
-static bool reserve(struct stag_qp *qp, const struct store_map *map)
+static bool reserve_place(struct stag_qp *qp, const struct store_map *map)
 {
 	struct rx_landing *l = &qp->rx->landing;
 	struct store_peer *p = qp->storage.peer;
@@ -265,7 +265,7 @@ static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 	if (!goes_on(qp, map) && !rx_store_land(qp))
 		return STOP;
 	lock_acquire(&p->lock);
-	found = may_go(p, map, qp->rx->seg_len) && reserve(qp, map);
+	found = may_go(p, map, qp->rx->seg_len) && reserve_place(qp, map);
 	p->rx_waits = !found;
 	lock_release(&p->lock);
 	if (found)
@@ -276,7 +276,7 @@ static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 	rx_store_rest(qp);
 	lock_acquire(&p->lock);
 	turn = may_go(p, map, qp->rx->seg_len);
-	found = turn && reserve(qp, map);
+	found = turn && reserve_place(qp, map);
 	starved = turn && !found && peer_is_starved(&p->in);
 	p->rx_waits = !found;
 	lock_release(&p->lock);
@@ -423,7 +423,7 @@ void rx_store_stop(struct stag_qp *qp)
 	assert(qp_rx_locked(qp));
 	if (!qp->storage.peer)
 		return;
-	land(qp);
+	submit_landed(qp);
 	lock_acquire(&qp->storage.peer->lock);
 	l->len = 0;
 	drop_spans(l);
@@ -519,7 +519,7 @@ bool rx_must_hold(const struct stag_qp *qp)
 		!is_reached(qp, qp->storage.peer->last_write));
 }
 
-static struct held *hold(struct stag_qp *qp, enum held_kind kind)
+static struct held *hold_completion(struct stag_qp *qp, enum held_kind kind)
 {
 	struct held *h = calloc(1, sizeof(*h));
 
@@ -547,7 +547,7 @@ static void lose_receive(struct stag_qp *qp, struct ibv_wc wc)
 
 void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
-	struct held *h = hold(qp, HELD_RECEIVE);
+	struct held *h = hold_completion(qp, HELD_RECEIVE);
 
 	assert(qp_rx_locked(qp));
 	if (!h) {
@@ -560,7 +560,7 @@ void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited
 
 bool rx_hold_read(struct stag_qp *qp)
 {
-	struct held *h = hold(qp, HELD_READ);
+	struct held *h = hold_completion(qp, HELD_READ);
 
 	assert(qp_rx_locked(qp));
 	if (!h)
@@ -571,7 +571,7 @@ bool rx_hold_read(struct stag_qp *qp)
 	return true;
 }
 
-static void deliver(struct stag_qp *qp, struct held *h)
+static void deliver_held(struct stag_qp *qp, struct held *h)
 {
 	list_del(&h->link);
 	if (h->kind == HELD_RECEIVE) {
@@ -594,7 +594,7 @@ static void deliver_reached(struct stag_qp *qp)
 
 		if (!is_reached(qp, h->gate))
 			return;
-		deliver(qp, h);
+		deliver_held(qp, h);
 	}
 }
 
@@ -619,7 +619,7 @@ void rx_drop_held(struct stag_qp *qp, bool flush)
 /* ---- news ---- */
 
 /* Fails the queue pair after a failed write: later messages must not be delivered. */
-static void fail(struct stag_qp *qp)
+static void fail_after_write(struct stag_qp *qp)
 {
 	struct terminate t;
 
@@ -641,7 +641,7 @@ void rx_store_serve(struct stag_qp *qp, struct store_peer *p)
 		return;
 	deliver_reached(qp);
 	if (atomic_load(&p->failed))
-		fail(qp);
+		fail_after_write(qp);
 	else if (qp->rx->end.kind != END_NONE && !rx_must_hold(qp))
 		rx_end_now(qp);
 	else if (!qp->rx->stopped && atomic_load(&qp->progress.rx_paused))

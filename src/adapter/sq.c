@@ -148,7 +148,7 @@ bool wqe_awaits_response(const struct wqe *w)
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER || is_atomic(w);
 }
 
-static int refuse(struct stag_qp *qp, const struct wqe *w, const char *why)
+static int refuse_post(struct stag_qp *qp, const struct wqe *w, const char *why)
 {
 	log_info("qp %u: post_send of wr_id 0x%llx, opcode %u: %s", qp->ibv.qp_num,
 		 (unsigned long long)w->wr_id, w->opcode, why);
@@ -168,28 +168,28 @@ static int check_ability(struct stag_qp *qp, const struct wqe *w)
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return caps & MPA_EXT_IMM
 			       ? 0
-			       : refuse(qp, w, "the peer did not agree to immediate data");
+			       : refuse_post(qp, w, "the peer did not agree to immediate data");
 	case IBV_WR_SEND_WITH_IMM:
 		return caps & MPA_EXT_SEND_IMM
 			       ? 0
-			       : refuse(qp, w,
-					"the peer did not agree to sends with immediate data");
+			       : refuse_post(qp, w,
+					     "the peer did not agree to sends with immediate data");
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		if (w->length != sizeof(uint64_t))
-			return refuse(qp, w, "the result of an atomic needs exactly 8 bytes");
+			return refuse_post(qp, w, "the result of an atomic needs exactly 8 bytes");
 		if (!(caps & MPA_EXT_ATOMIC))
-			return refuse(qp, w, "the peer did not agree to atomics");
+			return refuse_post(qp, w, "the peer did not agree to atomics");
 		break;
 	default:
 		break;
 	}
 	if (wqe_awaits_response(w)) {
 		if (linked && qp->link.ord == 0)
-			return refuse(qp, w,
-				      "the connection allows no outstanding reads (ORD is 0)");
+			return refuse_post(qp, w,
+					   "the connection allows no outstanding reads (ORD is 0)");
 		if (w->inline_data)
-			return refuse(qp, w, "a read cannot have inline data");
+			return refuse_post(qp, w, "a read cannot have inline data");
 	}
 	return 0;
 }
@@ -200,7 +200,7 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 
 	assert(qp_tx_locked(qp));
 	if (qp->storage.store && store_qp_check(w, &why))
-		return refuse(qp, w, why);
+		return refuse_post(qp, w, why);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_SEND:
@@ -210,7 +210,7 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	case STAG_WR_CLOSE:
 		return 0;
 	case IBV_WR_BIND_MW:
-		return w->mw ? 0 : refuse(qp, w, "no window");
+		return w->mw ? 0 : refuse_post(qp, w, "no window");
 	case IBV_WR_RDMA_READ:
 	case STAG_WR_BARRIER:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -219,9 +219,9 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return check_ability(qp, w);
 	case STAG_WR_FAST_REG:
-		return w->mr ? 0 : refuse(qp, w, "no region");
+		return w->mr ? 0 : refuse_post(qp, w, "no region");
 	default:
-		return refuse(qp, w, "no such operation on this adapter");
+		return refuse_post(qp, w, "no such operation on this adapter");
 	}
 }
 
@@ -232,10 +232,10 @@ static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send
 	size_t len = 0;
 
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge)
-		return refuse(qp, w, "more SGEs than the queue pair has");
+		return refuse_post(qp, w, "more SGEs than the queue pair has");
 	if (!(wr->send_flags & IBV_SEND_INLINE)) {
 		return sq_set_sges(qp, w, (size_t)wr->num_sge, wr->sg_list)
-			       ? refuse(qp, w, "the message is longer than 4 GiB")
+			       ? refuse_post(qp, w, "the message is longer than 4 GiB")
 			       : 0;
 	}
 	for (int i = 0; i < wr->num_sge; i++) {
@@ -243,7 +243,7 @@ static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send
 
 		memcpy(&s, &wr->sg_list[i], sizeof(s));
 		if (s.length > qp->sq.max_inline - len)
-			return refuse(qp, w, "more inline data than the queue pair takes");
+			return refuse_post(qp, w, "more inline data than the queue pair takes");
 		memcpy(wqe_slab(qp, w) + len, (void *)(uintptr_t)s.addr, s.length);
 		len += s.length;
 	}
@@ -360,7 +360,7 @@ int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 	w->bind_addr = model->bind_addr;
 	w->bind_len = model->bind_len;
 	w->bind_access = model->bind_access;
-	err = sq_set_sges(qp, w, num, sge) ? refuse(qp, w, "more SGEs than the queue pair has")
+	err = sq_set_sges(qp, w, num, sge) ? refuse_post(qp, w, "more SGEs than the queue pair has")
 					   : sq_check(qp, w);
 	if (err) {
 		sq_drop(qp);
@@ -443,13 +443,13 @@ static int check_advertise(struct stag_qp *qp, const struct stagdv_advertise *a)
 		  (uint32_t)a->stag_at > a->sg_list[0].length - sizeof(uint32_t)))
 		why = "no place for the STag in the body";
 	if (why)
-		log_info("qp %u: a send that advertises, wr_id 0x%llx: %s", qp->ibv.qp_num,
+		log_info("qp %u: invalid send that advertises, wr_id 0x%llx: %s", qp->ibv.qp_num,
 			 (unsigned long long)a->wr_id, why);
 	return why ? -EINVAL : 0;
 }
 
 /* The STag is valid before the peer learns of it. */
-static int lend_for(struct stag_qp *qp, struct wqe *w, const struct stagdv_advertise *a)
+static int advertise_memory(struct stag_qp *qp, struct wqe *w, const struct stagdv_advertise *a)
 {
 	uint32_t reference;
 	int err = shot_open(qp, a, &w->imm_or_inv);
@@ -480,7 +480,7 @@ int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint3
 		err = post_one(qp, &wr);
 	if (err)
 		return err;
-	err = lend_for(qp, w, a);
+	err = advertise_memory(qp, w, a);
 	if (err) {
 		qp->sq.reserved--;
 		return err;

@@ -21,7 +21,7 @@ int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *at
 	int err;
 
 	if (attr->max_wr == 0 || attr->max_wr > STAG_MAX_SRQ_WR || attr->max_sge > STAG_MAX_SGE) {
-		log_info("srq: %u requests of %u SGEs are asked for; the most is %u of %u",
+		log_info("srq: %u receives of %u SGEs requested; at most %u of %u are possible",
 			 attr->max_wr, attr->max_sge, STAG_MAX_SRQ_WR, STAG_MAX_SGE);
 		return -EINVAL;
 	}

@@ -30,7 +30,7 @@ static int check_attr(const struct stagdv_store_attr *a, int mask)
 	if (a->comp_mask || ((mask & STAGDV_STORE_ACCESS) && (a->access & ~STORE_ACCESS)) ||
 	    ((mask & STAGDV_STORE_RELAX) && (a->relax & ~(uint32_t)ALL_RELAX)) ||
 	    ((mask & STAGDV_STORE_LEVEL) && a->level > STAGDV_LEVEL_DURABLE)) {
-		log_info("mr: a region on storage with access 0x%x, relax 0x%x, level %u",
+		log_info("mr: invalid region on storage: access 0x%x, relax 0x%x, level %u",
 			 a->access, a->relax, a->level);
 		return -EINVAL;
 	}
@@ -44,7 +44,7 @@ static int check_attr(const struct stagdv_store_attr *a, int mask)
 static int check_address(struct stag_medium *m, uint64_t iova, uint64_t length)
 {
 	if (iova % media_block(m->media) || iova % sizeof(uint64_t) || length > UINT64_MAX - iova) {
-		log_info("mr: %llu bytes of a medium in blocks of %u, from 0x%llx on",
+		log_info("mr: invalid address of %llu bytes of a medium in blocks of %u: 0x%llx",
 			 (unsigned long long)length, media_block(m->media),
 			 (unsigned long long)iova);
 		return -EINVAL;
@@ -57,7 +57,8 @@ static int check_range(struct stag_medium *m, uint64_t offset, uint64_t length)
 	uint64_t size = media_size(m->media);
 
 	if (offset % media_block(m->media) || offset > size || length > size - offset) {
-		log_info("mr: %llu bytes at %llu of a medium with %llu, in blocks of %u",
+		log_info("mr: invalid range: %llu bytes at %llu of a medium with %llu, in blocks "
+			 "of %u",
 			 (unsigned long long)length, (unsigned long long)offset,
 			 (unsigned long long)size, media_block(m->media));
 		return -EINVAL;
@@ -65,7 +66,7 @@ static int check_range(struct stag_medium *m, uint64_t offset, uint64_t length)
 	return 0;
 }
 
-static void apply(struct stag_mr *mr, const struct stagdv_store_attr *a, int mask)
+static void apply_attr(struct stag_mr *mr, const struct stagdv_store_attr *a, int mask)
 {
 	struct key_slot *s = mr->slot;
 
@@ -109,7 +110,7 @@ int store_mr_reg(struct stag_pd *pd, struct stag_medium *m, const struct stagdv_
 	mr->store->offset = attr->offset;
 	mr->slot->store = mr->store;
 	mr->slot->base = attr->iova;
-	apply(mr, attr, KNOWN_MASK);
+	apply_attr(mr, attr, KNOWN_MASK);
 	mr->ibv = (struct ibv_mr){
 		.context = pd->ibv.context,
 		.pd = &pd->ibv,
@@ -148,7 +149,7 @@ int store_mr_modify(struct stag_mr *mr, const struct stagdv_store_attr *attr, in
 		}
 	}
 	if (!err)
-		apply(mr, attr, mask);
+		apply_attr(mr, attr, mask);
 	return err;
 }
 

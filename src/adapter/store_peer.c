@@ -20,16 +20,16 @@ static __thread struct list *listening;
 
 /* ---- beginning and end ---- */
 
-static void granted(struct media_waiter *w, void *memory);
+static void on_buffer_granted(struct media_waiter *w, void *memory);
 
 static void supply_init(struct peer_supply *s, struct store_peer *p)
 {
 	s->peer = p;
-	s->waiter.granted = granted;
+	s->waiter.granted = on_buffer_granted;
 	s->own.supply = s;
 }
 
-static struct store_peer *create(struct stag_qp *qp)
+static struct store_peer *create_peer(struct stag_qp *qp)
 {
 	struct store_peer *p = calloc(1, sizeof(*p));
 
@@ -54,7 +54,7 @@ struct store_peer *peer_of(struct stag_qp *qp)
 	assert(qp_rx_locked(qp));
 	if (p)
 		return p;
-	p = create(qp);
+	p = create_peer(qp);
 	if (!p)
 		return NULL;
 	lock_acquire(&qp->tx_lock);
@@ -100,7 +100,7 @@ static void on_free(struct work *w)
 }
 
 /* Closing the last medium takes the engine lock, which must not be acquired after another lock. */
-static void put(struct store_peer *p)
+static void put_peer(struct store_peer *p)
 {
 	if (atomic_fetch_sub(&p->refs, 1) != 1)
 		return;
@@ -120,7 +120,7 @@ static void end_if_idle(struct store_peer *p)
 	p->ended |= idle;
 	lock_release(&p->lock);
 	if (idle)
-		put(p);
+		put_peer(p);
 }
 
 /* ---- buffers ---- */
@@ -144,7 +144,7 @@ static void set_waiting(struct peer_supply *s, bool waiting)
 	atomic_fetch_add(&s->from->hungry, waiting ? 1 : -1);
 }
 
-static void granted(struct media_waiter *w, void *memory)
+static void on_buffer_granted(struct media_waiter *w, void *memory)
 {
 	struct peer_supply *s = container_of(w, struct peer_supply, waiter);
 	struct store_peer *p = s->peer;
@@ -260,7 +260,7 @@ void peer_done(struct store_peer *p)
 
 /* ---- news ---- */
 
-static void serve(struct store_peer *p)
+static void serve_peer(struct store_peer *p)
 {
 	struct stag_qp *qp;
 
@@ -284,12 +284,12 @@ static void serve(struct store_peer *p)
 		lock_release(&p->lock);
 	}
 	end_if_idle(p);
-	put(p);
+	put_peer(p);
 }
 
 static void on_work(struct work *w)
 {
-	serve(container_of(w, struct store_peer, work));
+	serve_peer(container_of(w, struct store_peer, work));
 }
 
 void peer_tell(struct store_peer *p)
@@ -320,7 +320,7 @@ void peers_serve(struct list *news)
 		struct store_peer *p = list_entry(news->next, struct store_peer, news);
 
 		list_del(&p->news);
-		serve(p);
+		serve_peer(p);
 	}
 }
 
@@ -363,5 +363,5 @@ void peer_leave(struct store_peer *p)
 	lock_release(&p->lock);
 	peers_serve(&news);
 	end_if_idle(p);
-	put(p);
+	put_peer(p);
 }

@@ -33,8 +33,8 @@ static int check_attr(const struct stag_qp *qp, const struct stagdv_store_qp_att
 
 	if (!a->comp_mask && !(a->relax & ~known) && a->level <= STAGDV_LEVEL_DURABLE)
 		return 0;
-	log_info("qp %u: on storage, with relax 0x%x, level %u", qp->ibv.qp_num, a->relax,
-		 a->level);
+	log_info("qp %u: invalid attributes on storage: relax 0x%x, level %u", qp->ibv.qp_num,
+		 a->relax, a->level);
 	return -EINVAL;
 }
 
@@ -149,7 +149,7 @@ int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr,
 
 /* ---- completing ---- */
 
-static bool take_recv(struct stag_qp *qp)
+static bool take_receive(struct stag_qp *qp)
 {
 	struct rwqe *w;
 
@@ -177,8 +177,8 @@ static bool deliver_immediate(struct stag_qp *qp, struct wqe *w)
 		.qp_num = qp->ibv.qp_num,
 	};
 
-	if (!take_recv(qp)) {
-		log_info("qp %u: wr_id 0x%llx: an immediate, and no receive is posted",
+	if (!take_receive(qp)) {
+		log_info("qp %u: wr_id 0x%llx: immediate data and no receive is posted",
 			 qp->ibv.qp_num, (unsigned long long)w->wr_id);
 		w->status = IBV_WC_RNR_RETRY_EXC_ERR;
 		return false;
@@ -208,7 +208,7 @@ static bool is_fatal(const struct store_request *r)
  * Completes a request. Returns false if it failed, and the queue pair with it: then sq_flush()
  * completes it.
  */
-static bool report(struct stag_qp *qp, struct wqe *w)
+static bool complete_request(struct stag_qp *qp, struct wqe *w)
 {
 	struct store_request *r = qp->storage.store->at[w - qp->sq.wqe];
 
@@ -222,20 +222,20 @@ static bool report(struct stag_qp *qp, struct wqe *w)
 	return true;
 }
 
-static void retire(struct stag_qp *qp)
+static void retire_requests(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
 
 	for (; sq->get != sq->tx; sq->get++) {
 		struct wqe *w = &sq->wqe[sq->get & sq->mask];
 
-		if (!w->done || (!w->retired && !report(qp, w)))
+		if (!w->done || (!w->retired && !complete_request(qp, w)))
 			break;
 	}
 }
 
 /* Fails the queue pair after a failed request, once nothing is in flight. */
-static void settle(struct stag_qp *qp)
+static void fail_if_idle(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->storage.store;
 
@@ -266,7 +266,7 @@ void store_qp_settle(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (s->lane.starved && !s->lane.under_way)
 		timer_set(&s->retry, clock_ns() + RETRY_MS * NS_PER_MS, on_retry);
-	settle(qp);
+	fail_if_idle(qp);
 }
 
 void store_qp_done(struct store_request *r)
@@ -278,8 +278,8 @@ void store_qp_done(struct store_request *r)
 	if (w->done && w->status != IBV_WC_SUCCESS && is_fatal(r) && !qp->storage.store->failed)
 		stop_behind(qp, &r->op);
 	if (w->done && (r->op.relax & STAGDV_RELAX_COMPLETIONS))
-		report(qp, w);
-	retire(qp);
+		complete_request(qp, w);
+	retire_requests(qp);
 	store_qp_settle(qp);
 }
 
@@ -287,8 +287,8 @@ void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
 {
 	assert(qp_tx_locked(qp));
 	if (relax & STAGDV_RELAX_COMPLETIONS)
-		report(qp, w);
-	retire(qp);
+		complete_request(qp, w);
+	retire_requests(qp);
 }
 
 /*
@@ -298,7 +298,7 @@ void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
 void store_qp_lost(struct store_request *r)
 {
 	assert(qp_tx_locked(r->qp));
-	log_err("qp %u: %llu bytes at %llu of a medium were accepted, and are lost: %s",
+	log_err("qp %u: %llu bytes at %llu of a medium were accepted and then lost: %s",
 		r->qp->ibv.qp_num, (unsigned long long)r->op.io.length,
 		(unsigned long long)r->op.io.offset, strerror(-r->op.io.result));
 	if (!r->qp->storage.store->failed)
@@ -308,7 +308,7 @@ void store_qp_lost(struct store_request *r)
 /* ---- posting ---- */
 
 /* Swaps two entries, with their memory for SGEs and inline data. */
-static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
+static void swap_entries(struct stag_qp *qp, uint32_t i, uint32_t k)
 {
 	struct store_request **a = &qp->storage.store->at[i & qp->sq.mask];
 	struct store_request **b = &qp->storage.store->at[k & qp->sq.mask];
@@ -342,7 +342,7 @@ bool store_qp_make_room(struct stag_qp *qp)
 			continue;
 		to--;
 		if (to != i - 1)
-			exchange(qp, i - 1, to);
+			swap_entries(qp, i - 1, to);
 	}
 	sq->get = to;
 	return to != before;
@@ -360,7 +360,7 @@ void store_qp_run(struct stag_qp *qp)
 			s->failed = true; /* requests before it go on */
 	}
 	lane_kick(&s->lane);
-	retire(qp);
+	retire_requests(qp);
 	store_qp_settle(qp);
 }
 
@@ -393,7 +393,7 @@ bool store_qp_stop(struct stag_qp *qp)
 }
 
 /* Polls until nothing is in flight: the kernel writes into the program's memory until then. */
-static void drain(struct stag_qp *qp)
+static void drain_operations(struct stag_qp *qp)
 {
 	struct lane *l = &qp->storage.store->lane;
 
@@ -413,7 +413,7 @@ void store_qp_end(struct stag_qp *qp)
 	lock_acquire(&qp->tx_lock);
 	store_qp_stop(qp);
 	lane_forget(&qp->storage.store->lane);
-	drain(qp);
+	drain_operations(qp);
 	lock_release(&qp->tx_lock);
 	engine_lock();
 	timer_cancel(&qp->storage.store->retry);

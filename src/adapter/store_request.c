@@ -145,7 +145,7 @@ static int hold_memory(struct store_request *r)
 /* ---- its bytes are taken ---- */
 
 /* Gives the entry another request: this one goes on without it. */
-static bool detach(struct store_request *r)
+static bool detach_entry(struct store_request *r)
 {
 	struct store_qp *s = r->qp->storage.store;
 	struct store_request *other;
@@ -191,7 +191,7 @@ static void accept_write(struct store_request *r)
 	r->taken = media_try_buffer(m);
 	if (!r->taken)
 		return;
-	if (!detach(r)) {
+	if (!detach_entry(r)) {
 		media_give_buffer(m, r->taken);
 		r->taken = NULL;
 		return;
@@ -218,7 +218,7 @@ static void end_accepted(struct store_request *r)
 
 /* ---- it goes ---- */
 
-static uint64_t apply(const struct media_op *io, uint64_t found)
+static uint64_t apply_atomic(const struct media_op *io, uint64_t found)
 {
 	const struct store_request *r = container_of(io, struct store_request, op.io);
 
@@ -253,7 +253,7 @@ static int start_atomic(struct lane_op *op)
 	to_request(op)->n_result = op->io.n_iov;
 	op->io.n_iov = 0;
 	op->io.iov = NULL;
-	op->io.apply = apply;
+	op->io.apply = apply_atomic;
 	return err;
 }
 
@@ -320,7 +320,7 @@ static uint32_t level_of(const struct store_qp *s, const struct wqe *w)
 	return s->level;
 }
 
-static enum ibv_wc_status refuse(struct store_request *r, const char *why)
+static enum ibv_wc_status refuse_request(struct store_request *r, const char *why)
 {
 	log_failure(r, why);
 	return IBV_WC_REM_ACCESS_ERR;
@@ -333,7 +333,7 @@ static enum ibv_wc_status find_region(struct store_request *r, unsigned access)
 		store_get(w->rkey, r->qp->pd, r->qp, w->remote_addr, w->length, access, &r->map);
 
 	if (f != KEY_OK)
-		return refuse(r, key_fault_str(f));
+		return refuse_request(r, key_fault_str(f));
 	r->op.medium = r->map.medium;
 	r->op.io.offset = r->map.offset;
 	r->op.relax = r->qp->storage.store->relax | r->map.relax;
@@ -360,7 +360,7 @@ static enum ibv_wc_status prepare_atomic(struct store_request *r)
 	r->compare_add = r->w->compare_add;
 	r->swap = r->w->swap;
 	if (status == IBV_WC_SUCCESS && r->op.io.offset % sizeof(uint64_t)) {
-		refuse(r, "an atomic needs an aligned word");
+		refuse_request(r, "an atomic needs an aligned word");
 		status = IBV_WC_REM_INV_REQ_ERR;
 	}
 	return status;
@@ -374,10 +374,10 @@ static enum ibv_wc_status prepare_barrier(struct store_request *r)
 	r->op.io.kind = MEDIA_FLUSH;
 	r->op.start = NULL;
 	store_put(&r->map);
-	return f == KEY_OK ? IBV_WC_SUCCESS : refuse(r, key_fault_str(f));
+	return f == KEY_OK ? IBV_WC_SUCCESS : refuse_request(r, key_fault_str(f));
 }
 
-static enum ibv_wc_status prepare(struct store_request *r)
+static enum ibv_wc_status prepare_request(struct store_request *r)
 {
 	switch (r->w->opcode) {
 	case IBV_WR_RDMA_READ:
@@ -412,7 +412,7 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 	r->op.io.durable = level_of(s, w) == STAGDV_LEVEL_DURABLE;
 	r->accepts = level_of(s, w) == STAGDV_LEVEL_ACCEPTED && w->opcode == IBV_WR_RDMA_WRITE &&
 		     w->length > 0;
-	w->status = prepare(r);
+	w->status = prepare_request(r);
 	if (w->status != IBV_WC_SUCCESS) {
 		store_put(&r->map);
 		w->done = true;

@@ -475,8 +475,8 @@ static size_t put_packet_tail(uint8_t *p, enum side from, uint32_t pad, uint32_t
 }
 
 /* Writes a TCP segment from one side. */
-static void packet(struct trace_conn *t, enum side from, uint8_t flags, const uint8_t *data,
-		   size_t len)
+static void write_packet(struct trace_conn *t, enum side from, uint8_t flags, const uint8_t *data,
+			 size_t len)
 {
 	uint8_t head[HEAD_LEN + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + SYN_OPTIONS];
 	uint8_t tail[3 + TAIL_LEN];
@@ -505,23 +505,23 @@ static void packet(struct trace_conn *t, enum side from, uint8_t flags, const ui
 
 static void segment(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
-	packet(t, from, TH_ACK | TH_PUSH, data, len);
+	write_packet(t, from, TH_ACK | TH_PUSH, data, len);
 	if (t->unacked[from] >= ACK_EVERY)
-		packet(t, !from, TH_ACK, NULL, 0);
+		write_packet(t, !from, TH_ACK, NULL, 0);
 }
 
 static void handshake(struct trace_conn *t, enum side initiator)
 {
-	packet(t, initiator, TH_SYN, NULL, 0);
-	packet(t, !initiator, TH_SYN | TH_ACK, NULL, 0);
-	packet(t, initiator, TH_ACK, NULL, 0);
+	write_packet(t, initiator, TH_SYN, NULL, 0);
+	write_packet(t, !initiator, TH_SYN | TH_ACK, NULL, 0);
+	write_packet(t, initiator, TH_ACK, NULL, 0);
 }
 
 static void farewell(struct trace_conn *t)
 {
-	packet(t, OURS, TH_FIN | TH_ACK, NULL, 0);
-	packet(t, THEIRS, TH_FIN | TH_ACK, NULL, 0);
-	packet(t, OURS, TH_ACK, NULL, 0);
+	write_packet(t, OURS, TH_FIN | TH_ACK, NULL, 0);
+	write_packet(t, THEIRS, TH_FIN | TH_ACK, NULL, 0);
+	write_packet(t, OURS, TH_ACK, NULL, 0);
 }
 
 /* ---- connections ------------------------------------------------------- */
@@ -623,7 +623,7 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 }
 
 /* A connection inherited through fork() belongs to the parent's file. */
-static bool writable(const struct trace_conn *t)
+static bool is_writable(const struct trace_conn *t)
 {
 	return file.state == FILE_OPEN && t->generation == file.generation;
 }
@@ -725,7 +725,7 @@ static size_t good_end(struct trace_conn *t, enum side from, const uint8_t *data
 }
 
 /* Copies from the pieces, beginning at *off, into a buffer with room for size bytes. */
-static size_t gather(uint8_t *buf, size_t size, const struct iovec *iov, int n, size_t *off)
+static size_t gather_pieces(uint8_t *buf, size_t size, const struct iovec *iov, int n, size_t *off)
 {
 	size_t skip = *off, got = 0;
 
@@ -748,7 +748,7 @@ static size_t gather(uint8_t *buf, size_t size, const struct iovec *iov, int n, 
 }
 
 /* Writes the packets that these bytes make; the rest waits. */
-static void cut(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
+static void write_packets(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
 	struct flow *f = &t->flow[from];
 	size_t end;
@@ -773,12 +773,12 @@ void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n
 		return;
 	HOLD_FOR_SCOPE(&file.lock);
 	f = &t->flow[from];
-	while (off < len && writable(t)) {
+	while (off < len && is_writable(t)) {
 		most = f->kind == MARKED_FPDUS ? MAX_MARKED : MAX_SEGMENT;
 		room = most - f->held < len - off ? most - f->held : len - off;
 		memcpy(buf, f->hold, f->held);
-		room = gather(buf + f->held, room, iov, n, &off);
-		cut(t, from, buf, f->held + room);
+		room = gather_pieces(buf + f->held, room, iov, n, &off);
+		write_packets(t, from, buf, f->held + room);
 	}
 }
 
@@ -799,13 +799,13 @@ void trace_close(struct trace_conn *t, bool reset)
 	HOLD_FOR_SCOPE(&file.lock);
 	if (t->generation == file.generation)
 		list_del(&t->link);
-	if (writable(t)) {
+	if (is_writable(t)) {
 		flush(t, OURS);
 		flush(t, THEIRS);
 	}
-	if (writable(t) && reset)
-		packet(t, OURS, TH_RST | TH_ACK, NULL, 0);
-	else if (writable(t))
+	if (is_writable(t) && reset)
+		write_packet(t, OURS, TH_RST | TH_ACK, NULL, 0);
+	else if (is_writable(t))
 		farewell(t);
 	conn_free(t);
 }

@@ -136,7 +136,7 @@ static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want
 }
 
 /* Returns KEY_BUSY if it has to wait; any other fault is a bad SGE's. */
-static enum key_fault gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+static enum key_fault gather_payload(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	size_t copy = share_to_copy(qp->tx, w, want);
 	enum key_fault fault =
@@ -253,7 +253,7 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	if (w->inline_data)
 		inline_payload(tx, w, want, &f);
 	else
-		fault = gather(qp, w, want, &f);
+		fault = gather_payload(qp, w, want, &f);
 	if (fault != KEY_OK) {
 		tx->bad_request = fault != KEY_BUSY;
 		tx_back_to(tx, &before);

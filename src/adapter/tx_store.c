@@ -187,7 +187,7 @@ static bool add_read(struct store_peer *p, struct peer_request *r)
 	return true;
 }
 
-static uint64_t apply(const struct media_op *io, uint64_t found)
+static uint64_t apply_atomic(const struct media_op *io, uint64_t found)
 {
 	const struct peer_piece *i = container_of(io, struct peer_piece, op.io);
 
@@ -202,7 +202,7 @@ static void add_atomic(struct peer_request *r)
 		free(i);
 		return;
 	}
-	i->op.io.apply = apply;
+	i->op.io.apply = apply_atomic;
 	i->op.io.durable = i->map.level == STAGDV_LEVEL_DURABLE;
 	r->added = r->size;
 	add_piece(r, i);

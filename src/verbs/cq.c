@@ -24,11 +24,12 @@ int cq_check_attr(const struct ibv_context *context, const struct ibv_comp_chann
 		  uint32_t vector)
 {
 	if (vector >= (uint32_t)context->num_comp_vectors) {
-		log_info("cq: completion vector %u of %d", vector, context->num_comp_vectors);
+		log_info("cq: no completion vector %u, there are %d", vector,
+			 context->num_comp_vectors);
 		return -EINVAL;
 	}
 	if (channel && !is_ours(channel->context)) {
-		log_info("cq: its channel is of another device");
+		log_info("cq: the channel belongs to another device");
 		return -EINVAL;
 	}
 	return 0;

@@ -144,7 +144,7 @@ static int cq_ex_check(const struct ibv_context *context, const struct ibv_cq_in
 		return -EOPNOTSUPP;
 	}
 	if (attr->wc_flags & ~(uint64_t)SUPPORTED_FIELDS) {
-		log_info("cq: fields that an iWARP adapter does not report, wc_flags %#llx",
+		log_info("cq: an iWARP adapter does not report these fields: wc_flags %#llx",
 			 (unsigned long long)attr->wc_flags);
 		return -EOPNOTSUPP;
 	}

@@ -51,7 +51,7 @@ static struct list *bucket_of(const struct ibv_qp *qp)
 	return b;
 }
 
-static struct foreign_qp *find(const struct ibv_qp *qp)
+static struct foreign_qp *find_qp(const struct ibv_qp *qp)
 {
 	list_for_each (it, bucket_of(qp)) {
 		struct foreign_qp *f = list_entry(it, struct foreign_qp, link);
@@ -78,7 +78,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 
 	{
 		HOLD_FOR_SCOPE(&lock);
-		f = find(qp);
+		f = find_qp(qp);
 		if (f) {
 			*invalidates = f->invalidates;
 			return 0;
@@ -92,7 +92,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 	*invalidates = made->invalidates = device_invalidates(qp->context);
 
 	HOLD_FOR_SCOPE(&lock);
-	if (find(qp))
+	if (find_qp(qp))
 		free(made); /* another thread was faster */
 	else
 		list_add_tail(bucket_of(qp), &made->link);
@@ -120,7 +120,7 @@ static int one_range(const struct stagdv_advertise *wr, uint64_t *addr, uint64_t
 	return *length ? 0 : -EINVAL;
 }
 
-static int check(const struct stagdv_advertise *wr)
+static int check_advertise(const struct stagdv_advertise *wr)
 {
 	const unsigned rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
@@ -153,7 +153,7 @@ static int keep(const struct ibv_qp *qp, struct loan *l)
 {
 	HOLD_FOR_SCOPE(&lock);
 
-	struct foreign_qp *f = find(qp);
+	struct foreign_qp *f = find_qp(qp);
 
 	if (!f)
 		return -EINVAL; /* it came into error meanwhile */
@@ -165,11 +165,11 @@ static int keep(const struct ibv_qp *qp, struct loan *l)
 }
 
 /* Out of the table: it is the caller's to end. */
-static struct loan *take(const struct ibv_qp *qp, uint32_t stag)
+static struct loan *take_loan(const struct ibv_qp *qp, uint32_t stag)
 {
 	HOLD_FOR_SCOPE(&lock);
 
-	struct foreign_qp *f = find(qp);
+	struct foreign_qp *f = find_qp(qp);
 
 	if (!f)
 		return NULL;
@@ -190,8 +190,8 @@ static void end_loan(struct loan *l)
 	int err = real()->dereg_mr(l->mr);
 
 	if (err)
-		log_warn("verbs: STag 0x%08x of a real adapter stays: %s", l->mr->rkey,
-			 strerror(err));
+		log_warn("verbs: STag 0x%08x of a real adapter cannot be deregistered: %s",
+			 l->mr->rkey, strerror(err));
 	free(l);
 }
 
@@ -270,15 +270,15 @@ int foreign_advertise(struct ibv_qp *qp, const struct stagdv_advertise *wr, uint
 {
 	bool invalidates;
 	uint32_t made;
-	int err = check(wr);
+	int err = check_advertise(wr);
 
 	if (!err)
 		err = know(qp, &invalidates);
 	if (!err)
 		err = lend(qp, wr, &made);
 	if (err) {
-		log_info("qp %u of a real adapter: memory to lend, reference %u: %s", qp->qp_num,
-			 wr->reference, strerror(-err));
+		log_info("qp %u of a real adapter: memory to advertise, reference %u: %s",
+			 qp->qp_num, wr->reference, strerror(-err));
 		return err;
 	}
 	*stag = made; /* before it can come back */
@@ -312,7 +312,7 @@ int foreign_close(struct ibv_qp *qp, const struct stagdv_close *wr)
 
 int foreign_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference)
 {
-	struct loan *l = take(qp, stag);
+	struct loan *l = take_loan(qp, stag);
 
 	if (!l)
 		return -ENOENT;
@@ -338,7 +338,7 @@ static struct foreign_qp *take_out(const struct ibv_qp *qp)
 {
 	HOLD_FOR_SCOPE(&lock);
 
-	struct foreign_qp *f = find(qp);
+	struct foreign_qp *f = find_qp(qp);
 
 	if (f)
 		list_del(&f->link);

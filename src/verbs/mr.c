@@ -17,7 +17,7 @@ static int on_demand_check(unsigned access)
 	device_query(&attr);
 	if (attr.odp_caps.general_caps & IBV_ODP_SUPPORT)
 		return 0;
-	log_info("mr: on-demand paging is not offered");
+	log_info("mr: on-demand paging is not supported");
 	return -EOPNOTSUPP;
 }
 
@@ -68,7 +68,7 @@ static int rereg_check(int flags, const struct ibv_pd *pd, const void *addr, siz
 {
 	if (((flags & IBV_REREG_MR_CHANGE_PD) && !pd) ||
 	    ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !len))) {
-		log_info("mr: re-registration with flags %#x lacks what they change",
+		log_info("mr: rereg with flags %#x lacks an attribute that they require",
 			 (unsigned)flags);
 		return -EINVAL;
 	}
@@ -138,7 +138,7 @@ int verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_
 		int err = advise_one(pd_root(to_stag_pd(pd)), &sges[i], access);
 
 		if (err) {
-			log_info("mr: advice for memory that is in no region of this domain");
+			log_info("mr: advise_mr for memory outside of this domain's regions");
 			return -err;
 		}
 	}

@@ -9,7 +9,7 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct stag_mw *mw = NULL;
 
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
-		log_info("mw: there is no type %d", type);
+		log_info("mw: unknown type %d", type);
 		return fail_with(EINVAL);
 	}
 	FACE_RETURN(mw_alloc(to_stag_pd(pd), type, &mw), &mw->ibv);

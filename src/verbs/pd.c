@@ -47,11 +47,11 @@ struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *context,
 	struct stag_pd *pd = NULL;
 
 	if (!attr->pd || to_stag_pd(attr->pd)->parent) {
-		log_info("parent domain: needs a protection domain that is not one itself");
+		log_info("parent domain: needs a protection domain that is not a parent domain");
 		return fail_with(EINVAL);
 	}
 	if (attr->comp_mask & ~(uint32_t)IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) {
-		log_info("parent domain: own allocators are not supported");
+		log_info("parent domain: custom allocators are not supported");
 		return fail_with(EOPNOTSUPP);
 	}
 

@@ -13,16 +13,16 @@
 static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 {
 	if (attr->comp_mask & ~(uint32_t)SUPPORTED_MASK) {
-		log_info("qp: attributes that are not iWARP's, comp_mask %#x", attr->comp_mask);
+		log_info("qp: attributes not supported by iWARP, comp_mask %#x", attr->comp_mask);
 		return -EOPNOTSUPP;
 	}
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) {
-		log_info("qp: create flags %#x are not iWARP's", attr->create_flags);
+		log_info("qp: create flags %#x not supported by iWARP", attr->create_flags);
 		return -EOPNOTSUPP;
 	}
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
 	    (attr->send_ops_flags & ~(uint64_t)WR_SUPPORTED_OPS)) {
-		log_info("qp: send operations %#llx are not iWARP's",
+		log_info("qp: send operations %#llx not supported by iWARP",
 			 (unsigned long long)(attr->send_ops_flags & ~(uint64_t)WR_SUPPORTED_OPS));
 		return -EOPNOTSUPP;
 	}
@@ -38,11 +38,11 @@ static int parts_check(const struct ibv_qp_init_attr_ex *attr)
 	}
 	if ((attr->send_cq && !is_ours(attr->send_cq->context)) ||
 	    (attr->recv_cq && !is_ours(attr->recv_cq->context))) {
-		log_info("qp: its completion queues are of another device");
+		log_info("qp: the completion queues belong to another device");
 		return -EINVAL;
 	}
 	if (attr->srq && !is_ours(attr->srq->context)) {
-		log_info("qp: its shared receive queue is of another device");
+		log_info("qp: the shared receive queue belongs to another device");
 		return -EINVAL;
 	}
 	return 0;
@@ -102,7 +102,7 @@ STAG_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int m
 	if (!is_ours(qp->context))
 		return foreign_modify_qp(qp, attr, mask);
 	if ((mask & IBV_QP_PORT) && attr->port_num != 1) {
-		log_info("qp %u: there is no port %u", qp->qp_num, attr->port_num);
+		log_info("qp %u: no port %u", qp->qp_num, attr->port_num);
 		return EINVAL;
 	}
 	return -qp_modify(to_stag_qp(qp), attr, mask);

@@ -31,7 +31,7 @@ static bool is_port(unsigned port)
 {
 	if (port == PORT)
 		return true;
-	log_info("device: there is no port %u, only port %d", port, PORT);
+	log_info("device: no port %u, only port %d", port, PORT);
 	return false;
 }
 
@@ -103,7 +103,7 @@ static int gid_check(unsigned port, unsigned index)
 		return -EINVAL;
 	if (index < STAG_GID_COUNT)
 		return 0;
-	log_info("device: GID index %u of %d", index, STAG_GID_COUNT);
+	log_info("device: no GID with index %u, there are %d", index, STAG_GID_COUNT);
 	return -EINVAL;
 }
 
@@ -174,7 +174,7 @@ STAG_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 	if (flags)
 		return -EOPNOTSUPP;
 	if (max_entries < STAG_GID_COUNT) {
-		log_info("device: room for %zu GIDs of %d", max_entries, STAG_GID_COUNT);
+		log_info("device: room for %zu GIDs, there are %d", max_entries, STAG_GID_COUNT);
 		return -EINVAL;
 	}
 	for (unsigned i = 0; i < STAG_GID_COUNT; i++)

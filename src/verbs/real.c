@@ -21,7 +21,7 @@ static void load(void)
 	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
 
 	if (!lib) {
-		log_info("verbs: no real libibverbs: %s", dlerror());
+		log_info("verbs: cannot load the real libibverbs: %s", dlerror());
 		return;
 	}
 #define REAL_LOOKUP(name, version) *(void **)&table.name = dlvsym(lib, "ibv_" #name, version);

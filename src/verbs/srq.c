@@ -4,7 +4,7 @@
  */
 #include "verbs/verbs.h"
 
-static struct ibv_srq *create(struct ibv_pd *pd, struct ibv_srq_attr *attr, void *srq_context)
+static struct ibv_srq *create_srq(struct ibv_pd *pd, struct ibv_srq_attr *attr, void *srq_context)
 {
 	struct stag_srq *srq = NULL;
 
@@ -16,20 +16,20 @@ STAG_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_ini
 {
 	if (!is_ours(pd->context))
 		return real()->create_srq(pd, attr);
-	return create(pd, &attr->attr, attr->srq_context);
+	return create_srq(pd, &attr->attr, attr->srq_context);
 }
 
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) {
-		log_info("srq: type %d is not iWARP's", attr->srq_type);
+		log_info("srq: type %d not supported by iWARP", attr->srq_type);
 		return fail_with(EOPNOTSUPP);
 	}
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
 		log_info("srq: no protection domain");
 		return fail_with(EINVAL);
 	}
-	return create(attr->pd, &attr->attr, attr->srq_context);
+	return create_srq(attr->pd, &attr->attr, attr->srq_context);
 }
 
 STAG_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)

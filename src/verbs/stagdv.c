@@ -163,7 +163,8 @@ STAG_EXPORT struct ibv_mr *stagdv_alloc_fast_mr(struct ibv_pd *pd, uint32_t max_
 	if (!is_ours(pd->context))
 		return fail_with(EOPNOTSUPP);
 	if (max_sge < 1 || max_sge > STAG_FAST_MR_SGE) {
-		log_info("mr: fast region of %u pieces, not 1 to %d", max_sge, STAG_FAST_MR_SGE);
+		log_info("mr: fast region of %u pieces requested; 1 to %d are possible", max_sge,
+			 STAG_FAST_MR_SGE);
 		return fail_with(EINVAL);
 	}
 	FACE_RETURN(mr_alloc_fast(to_stag_pd(pd), max_sge, &mr), &mr->ibv);
@@ -320,7 +321,7 @@ STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barr
 	if (!is_ours(qp->context))
 		return EOPNOTSUPP;
 	if (barrier->comp_mask) {
-		log_info("qp %u: a barrier with unknown fields", qp->qp_num);
+		log_info("qp %u: barrier with unknown fields in comp_mask", qp->qp_num);
 		return EINVAL;
 	}
 	return -qp_post_barrier(to_stag_qp(qp), barrier);
@@ -332,7 +333,8 @@ STAG_EXPORT int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_adve
 					   uint32_t *stag)
 {
 	if (wr->comp_mask) {
-		log_info("qp %u: a send that advertises, with unknown fields", qp->qp_num);
+		log_info("qp %u: send that advertises with unknown fields in comp_mask",
+			 qp->qp_num);
 		return EINVAL;
 	}
 	if (!is_ours(qp->context))
@@ -343,7 +345,7 @@ STAG_EXPORT int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_adve
 STAG_EXPORT int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr)
 {
 	if (wr->comp_mask) {
-		log_info("qp %u: a send that closes, with unknown fields", qp->qp_num);
+		log_info("qp %u: send that closes with unknown fields in comp_mask", qp->qp_num);
 		return EINVAL;
 	}
 	if (!is_ours(qp->context))

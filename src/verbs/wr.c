@@ -14,7 +14,7 @@ static struct stag_qp *to_qp(struct ibv_qp_ex *ex)
 }
 
 /* Keeps the first error; the rest of the list does nothing then. */
-static void fail(struct stag_qp *qp, int err)
+static void note_error(struct stag_qp *qp, int err)
 {
 	if (!qp->builder.err)
 		qp->builder.err = err;
@@ -28,34 +28,34 @@ static struct wqe *current_wqe(struct stag_qp *qp)
 	if (qp->builder.err)
 		return NULL;
 	if (!sq->reserved) {
-		fail(qp, EINVAL); /* a setter before any request */
+		note_error(qp, EINVAL); /* a setter before any request */
 		return NULL;
 	}
 	return &sq->wqe[(sq->put + sq->reserved - 1) & sq->mask];
 }
 
-static void refuse(struct stag_qp *qp, uint32_t opcode)
+static void refuse_opcode(struct stag_qp *qp, uint32_t opcode)
 {
-	log_info("qp %u: opcode %u was not asked for in send_ops_flags", qp->ibv.qp_num, opcode);
-	fail(qp, EINVAL);
+	log_info("qp %u: opcode %u is not in its send_ops_flags", qp->ibv.qp_num, opcode);
+	note_error(qp, EINVAL);
 }
 
 /* The next entry, with what all requests have; NULL after an error. */
-static struct wqe *begin(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag)
+static struct wqe *begin_request(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag)
 {
 	struct stag_qp *qp = to_qp(ex);
 
 	if (__builtin_expect(qp->builder.err, 0))
 		return NULL;
 	if (__builtin_expect(!(qp->config.send_ops & op_flag), 0)) {
-		refuse(qp, opcode);
+		refuse_opcode(qp, opcode);
 		return NULL;
 	}
 
 	struct wqe *w = sq_take(qp);
 
 	if (__builtin_expect(!w, 0)) {
-		fail(qp, ENOMEM);
+		note_error(qp, ENOMEM);
 		return NULL;
 	}
 	w->wr_id = ex->wr_id;
@@ -68,12 +68,12 @@ static struct wqe *begin(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag
 
 static void wr_send(struct ibv_qp_ex *ex)
 {
-	begin(ex, IBV_WR_SEND, IBV_QP_EX_WITH_SEND);
+	begin_request(ex, IBV_WR_SEND, IBV_QP_EX_WITH_SEND);
 }
 
 static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 {
-	struct wqe *w = begin(ex, IBV_WR_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_IMM);
+	struct wqe *w = begin_request(ex, IBV_WR_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_IMM);
 
 	if (w)
 		w->imm_or_inv = imm;
@@ -81,7 +81,7 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
-	struct wqe *w = begin(ex, IBV_WR_SEND_WITH_INV, IBV_QP_EX_WITH_SEND_WITH_INV);
+	struct wqe *w = begin_request(ex, IBV_WR_SEND_WITH_INV, IBV_QP_EX_WITH_SEND_WITH_INV);
 
 	if (w)
 		w->imm_or_inv = rkey;
@@ -90,7 +90,7 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 static struct wqe *begin_remote(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag,
 				uint32_t rkey, uint64_t remote_addr)
 {
-	struct wqe *w = begin(ex, opcode, op_flag);
+	struct wqe *w = begin_request(ex, opcode, op_flag);
 
 	if (w) {
 		w->rkey = rkey;
@@ -142,7 +142,7 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t re
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
-	struct wqe *w = begin(ex, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV);
+	struct wqe *w = begin_request(ex, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV);
 
 	if (w)
 		w->imm_or_inv = rkey;
@@ -151,7 +151,7 @@ static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 		       const struct ibv_mw_bind_info *info)
 {
-	struct wqe *w = begin(ex, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
+	struct wqe *w = begin_request(ex, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
 
 	if (!w)
 		return;
@@ -171,15 +171,15 @@ int wr_send_advertise(struct ibv_qp_ex *ex, const struct stagdv_advertise *a, ui
 	ours.wr_id = ex->wr_id;
 	ours.send_flags = ex->wr_flags;
 	if (a->comp_mask || !(qp->config.send_ops & IBV_QP_EX_WITH_SEND))
-		refuse(qp, STAG_WR_ADVERTISE);
+		refuse_opcode(qp, STAG_WR_ADVERTISE);
 	if (!qp->builder.err)
-		fail(qp, -sq_add_advertise(qp, &ours, stag));
+		note_error(qp, -sq_add_advertise(qp, &ours, stag));
 	return qp->builder.err;
 }
 
 int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
 {
-	struct wqe *w = begin(ex, STAG_WR_CLOSE, IBV_QP_EX_WITH_SEND_WITH_INV);
+	struct wqe *w = begin_request(ex, STAG_WR_CLOSE, IBV_QP_EX_WITH_SEND_WITH_INV);
 
 	if (w)
 		w->imm_or_inv = stag;
@@ -189,23 +189,23 @@ int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
 /* Requests of transports that are not ours */
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
-	refuse(to_qp(ex), IBV_WR_TSO);
+	refuse_opcode(to_qp(ex), IBV_WR_TSO);
 }
 
 static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr,
 			    const void *value)
 {
-	refuse(to_qp(ex), IBV_WR_ATOMIC_WRITE);
+	refuse_opcode(to_qp(ex), IBV_WR_ATOMIC_WRITE);
 }
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	fail(to_qp(ex), EINVAL);
+	note_error(to_qp(ex), EINVAL);
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 {
-	fail(to_qp(ex), EINVAL);
+	note_error(to_qp(ex), EINVAL);
 }
 
 /* ---- their data -------------------------------------------------------- */
@@ -218,7 +218,7 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 	if (!w)
 		return;
 	if (!qp->sq.max_sge) {
-		fail(qp, EINVAL);
+		note_error(qp, EINVAL);
 		return;
 	}
 	w->sge[0] = (struct ibv_sge){.addr = addr, .length = length, .lkey = lkey};
@@ -234,7 +234,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge
 	int err = w ? sq_set_sges(qp, w, n, sges) : 0;
 
 	if (err)
-		fail(qp, -err);
+		note_error(qp, -err);
 }
 
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data_buf *bufs)
@@ -244,7 +244,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
 	int err = w ? sq_set_inline(qp, w, n, bufs) : 0;
 
 	if (err)
-		fail(qp, -err);
+		note_error(qp, -err);
 }
 
 static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
@@ -270,9 +270,9 @@ static int check_all(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 
 	if (!sq_may_post(qp))
-		fail(qp, EINVAL);
+		note_error(qp, EINVAL);
 	for (uint32_t i = 0; i < sq->reserved && !qp->builder.err; i++)
-		fail(qp, -sq_check(qp, &sq->wqe[(sq->put + i) & sq->mask]));
+		note_error(qp, -sq_check(qp, &sq->wqe[(sq->put + i) & sq->mask]));
 	return qp->builder.err;
 }
 

@@ -247,9 +247,9 @@ static void refusals_are_logged(void **state)
 	allow(&s, "goods", STAG_STORE_READ);
 	enter(&u, &s, "goods");
 	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
-	assert_false(is_logged(&since, "no right", "storage"));
+	assert_false(is_logged(&since, "is not allowed", "storage"));
 	assert_int_not_equal(do_add(&u, 0, 1), IBV_WC_SUCCESS);
-	assert_true(is_logged(&since, "8 bytes at 0x0 of storage", "no right"));
+	assert_true(is_logged(&since, "8 bytes at 0x0 of storage", "is not allowed"));
 	leave(&u);
 	stage_close(&s);
 }
