@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stagdv.h - what verbs lacks: direct verbs of the stag software adapter.
+ * stagdv.h - direct verbs of the stag software adapter: features that verbs lacks.
  *
- * Every call works on objects of a stag device only. On an object of any other
- * device it answers EOPNOTSUPP unless its comment names a fallback. Attribute
- * structures begin with a comp_mask, and queries take the caller's size, so
- * that programs built against an older header go on working.
+ * Every call works on objects of a stag device only. On an object of any other device it
+ * returns EOPNOTSUPP unless its comment names a fallback. Attribute structures begin with a
+ * comp_mask, and queries take the caller's size, so that programs built against an older header
+ * keep working.
  */
 #ifndef STAG_STAGDV_H
 #define STAG_STAGDV_H
@@ -45,8 +45,8 @@ struct stagdv_device_attr {
 	uint64_t abilities; /* enum stagdv_ability */
 	uint32_t version;   /* of libstag-verbs: major << 16 | minor << 8 | patch */
 	uint32_t max_ulpdu; /* the largest DDP segment that is sent */
-	uint8_t crc;	    /* 1: asked of every peer, 0: only where the peer asks */
-	uint8_t markers;    /* 1: asked of every peer */
+	uint8_t crc;	    /* 1: requested of every peer; 0: only if the peer requests it */
+	uint8_t markers;    /* 1: requested of every peer */
 	uint8_t extensions; /* 1: offered to every peer */
 	uint8_t reserved[5];
 };
@@ -54,7 +54,7 @@ struct stagdv_device_attr {
 /* Fills at most size bytes of attr. 0, EINVAL, EOPNOTSUPP. */
 int stagdv_query_device(struct ibv_context *context, struct stagdv_device_attr *attr, size_t size);
 
-/* What passed, since the queue pair was created or the library was loaded. */
+/* Traffic since the queue pair was created, or since the library was loaded. */
 struct stagdv_counters {
 	uint64_t comp_mask;
 	uint64_t tx_msgs, rx_msgs;	 /* RDMAP messages, requests and responses */
@@ -62,23 +62,24 @@ struct stagdv_counters {
 	uint64_t tx_payload, rx_payload; /* payload alone */
 	uint64_t tx_fpdus, rx_fpdus;
 	uint64_t tx_calls, rx_calls; /* system calls that send and receive */
-	uint64_t tx_again, rx_again; /* of these, those that found the socket full or empty */
+	uint64_t tx_again, rx_again; /* how many of these found the socket full or empty */
 	uint64_t crc_errors;
 	uint64_t terminates_sent, terminates_received;
 	uint64_t engine_wakeups;		 /* device only: times the engine thread woke */
 	uint64_t connects, accepts, disconnects; /* device only */
-	uint64_t posts;		    /* work requests that were posted to the send queue */
-	uint64_t receives;	    /* and to the receive queue; device: to shared ones, too */
-	uint64_t completions;	    /* work completions that were delivered, of both */
-	uint64_t registrations;	    /* device only: keys given to memory, by whatever call */
+	uint64_t posts;				 /* work requests posted to the send queue */
+	/* work requests posted to the receive queue; device: to shared ones, too */
+	uint64_t receives;
+	uint64_t completions;	    /* work completions delivered, for both */
+	uint64_t registrations;	    /* device only: keys given to memory, by any call */
 	uint64_t advertised;	    /* STags made by stagdv_post_send_advertise() */
-	uint64_t closed, withdrawn; /* of these: by the peer; by stagdv_withdraw() */
-	uint64_t orphaned;	    /* of these: by the end of their connection */
-	uint64_t late;		    /* accesses to such an STag after that, all refused */
-	uint64_t lease_refusals;    /* accesses of the peer's to a region whose lease was over */
-	uint64_t forwards;	    /* writes of others that it sent on (stagdv_mirror_mr()), */
-	uint64_t forwarded_bytes;   /* as messages of their own; and their payload */
-	uint64_t mirror_stalls; /* times that it stopped reading its peer until mirrors went on */
+	uint64_t closed, withdrawn; /* how many of them ended by the peer; by stagdv_withdraw() */
+	uint64_t orphaned;	    /* how many of them ended with their connection */
+	uint64_t late;		    /* accesses to such an STag after its end, all refused */
+	uint64_t lease_refusals;    /* the peer's accesses to a region whose lease had expired */
+	uint64_t forwards; /* other connections' writes that it forwarded (stagdv_mirror_mr()), */
+	uint64_t forwarded_bytes; /* as messages of their own; and their payload */
+	uint64_t mirror_stalls;	  /* times that it stopped reading until mirrors had room */
 };
 
 /* Fills at most size bytes. 0, EINVAL, EOPNOTSUPP. */
@@ -86,20 +87,20 @@ int stagdv_query_counters(struct ibv_context *context, struct stagdv_counters *c
 int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_t size);
 
 /*
- * What this queue pair's connection agreed on; ENOTCONN before it is connected. On a real adapter: one_shot alone, the
- * rest is zero.
+ * Fills in the parameters that this queue pair's connection agreed on. Returns ENOTCONN before
+ * it is connected. On a real adapter: one_shot alone, the rest is zero.
  */
 struct stagdv_qp_attr {
 	uint64_t comp_mask;
-	uint64_t
-		abilities; /* what the peer agreed to: _IMM, _ATOMIC, _SEND_IMM, _FLUSH, _ONE_SHOT */
+	/* capabilities of the peer: _IMM, _ATOMIC, _SEND_IMM, _FLUSH, _ONE_SHOT */
+	uint64_t abilities;
 	uint32_t mulpdu;
 	uint16_t ird, ord;
 	uint8_t crc;
 	uint8_t markers_tx, markers_rx;
 	uint8_t initiator;
 	uint8_t mpa_rev;
-	uint8_t stag_peer; /* the peer speaks the extensions */
+	uint8_t stag_peer; /* the peer supports the extensions */
 	uint8_t one_shot;  /* enum stagdv_one_shot */
 	uint8_t reserved[1];
 };
@@ -107,44 +108,51 @@ struct stagdv_qp_attr {
 int stagdv_query_qp(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size);
 
 /*
- * Fast registration: a key without memory, given memory later by a work
- * request in the send queue's order, and taken back by IBV_WR_LOCAL_INV or by
- * the peer's send with invalidate. On a real adapter: EOPNOTSUPP (user-space
- * verbs has no such request there; use a type-2 memory window).
+ * Fast registration: a key without memory, which is given memory later by a work request, in
+ * the send queue's order, and invalidated by IBV_WR_LOCAL_INV or by the peer's Send with
+ * Invalidate. On a real adapter: EOPNOTSUPP (user-space verbs has no such request there; use a
+ * type-2 memory window).
  */
 struct ibv_mr *stagdv_alloc_fast_mr(struct ibv_pd *pd, uint32_t max_sge);
 
 struct stagdv_fast_reg {
 	uint64_t comp_mask;
 	uint64_t wr_id;
-	struct ibv_mr *mr;	 /* from stagdv_alloc_fast_mr(), not valid at present */
+	struct ibv_mr *mr;	 /* of stagdv_alloc_fast_mr(), not valid at present */
 	struct ibv_sge *sg_list; /* memory of regions of the same protection domain */
 	int num_sge;	     /* at most the queue pair's max_send_sge and the region's max_sge */
 	unsigned int access; /* enum ibv_access_flags */
-	uint64_t iova;	     /* address of the first byte to the peer */
+	uint64_t iova;	     /* the first byte's address for the peer */
 	uint32_t key;	     /* the new key: mr->rkey with any other low 8 bits */
 	unsigned int send_flags; /* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
 };
 
-/* Posts it; from its completion on mr->lkey and mr->rkey are wr->key. Errors as ibv_post_send(). */
+/*
+ * Posts the request. Once it completes, mr->lkey and mr->rkey are wr->key. Errors as
+ * ibv_post_send().
+ */
 int stagdv_post_fast_reg(struct ibv_qp *qp, struct stagdv_fast_reg *wr);
 
 /*
- * A region that closes when a word changes: by this process or another, at any
- * time, without a call. Before each access to its memory, a peer's or the local side's, of
- * any kind and through windows too, the adapter
- *   1. puts hazard into a cell of hazards[] that is zero,
- *   2. compares *word with expected: if they differ, the access is refused as one with an
- *      invalid key is,
- *   3. accesses the memory, and sets the cell to zero.
- * So whoever changes the word, and then finds no cell with that hazard, has the memory to himself:
- * no access is under way, and none will come. The adapter waits for no one but, where all cells are
- * taken, for one of its own accesses to end. An access is one copy or one system call that does not
- * block; a long message is many. On storage (stagdv_connect_store()) it lasts as long as the
- * medium takes.
+ * A region to which access ends when a word changes: by this process or another, at any time,
+ * without a call. Before each access to its memory, by a peer or locally, of any kind, also
+ * through windows, the adapter
  *
- * Both sides access word and cells atomically, sequentially consistent. They stay mapped until the
- * region is deregistered, and the cells are for the adapter of this process alone to set.
+ * 1. puts hazard into a cell of hazards[] that is zero,
+ *
+ * 2. compares *word with expected: if they differ, the access is refused like one with an
+ * invalid key,
+ *
+ * 3. accesses the memory, and sets the cell to zero.
+ *
+ * So a thread that changes the word, and then finds no cell with that hazard, owns the memory:
+ * no access is in flight, and none will follow. The adapter waits for nobody, except for one of
+ * its own accesses if all cells are taken. An access is one copy or one system call that does
+ * not block; a long message has many. On storage (stagdv_connect_store()) it lasts as long as
+ * the medium takes.
+ *
+ * Both sides access word and cells atomically, sequentially consistent. Word and cells stay
+ * mapped until the region is deregistered, and only this process's adapter writes the cells.
  */
 struct stagdv_guard {
 	uint64_t comp_mask;   /* zero */
@@ -156,9 +164,9 @@ struct stagdv_guard {
 };
 
 /*
- * As ibv_reg_mr(); guard is copied. ibv_dereg_mr() frees it. It cannot be registered again, nor be
- * a part of a fast registration. On a real adapter: EOPNOTSUPP; use ibv_reg_mr() there, whose keys stay good
- * until it is deregistered.
+ * Like ibv_reg_mr(); guard is copied. ibv_dereg_mr() frees the region. It cannot be
+ * re-registered, nor be part of a fast registration. On a real adapter: EOPNOTSUPP; use
+ * ibv_reg_mr() there, whose keys stay valid until the region is deregistered.
  */
 struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t length,
 				     unsigned int access, const struct stagdv_guard *guard);
@@ -166,110 +174,130 @@ struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t lengt
 /* ---- regions that outlive a machine --------------------------------------- */
 
 /*
- * As ibv_reg_mr(), but under a key that the caller chose: that by which peers know the same memory on another machine.
- * All 32 bits are the caller's, who makes them hard to guess, or has stagdv_choose_key() do it; the upper 24 are not
- * zero, and no other key of this process has them (EEXIST). After ibv_dereg_mr() the same key may be chosen again.
- * On a real adapter: EOPNOTSUPP (it chooses by itself; tell peers a key of each machine).
+ * Like ibv_reg_mr(), but under a key that the caller chooses: the one by which peers know the
+ * same memory on another machine. The caller chooses all 32 bits, and makes them hard to guess,
+ * or calls stagdv_choose_key(); the upper 24 must not be zero, nor those of another key of this
+ * process (EEXIST). After ibv_dereg_mr() the same key may be chosen again. On a real adapter:
+ * EOPNOTSUPP (the adapter chooses keys; send peers a key for each machine).
  */
 struct ibv_mr *stagdv_reg_mr_keyed(struct ibv_pd *pd, void *addr, size_t length,
 				   unsigned int access, uint32_t rkey);
 
-/* A key for it that cannot be guessed from others, and that is free in this process now. 0, EOPNOTSUPP. */
+/*
+ * Chooses such a key, which cannot be guessed from others and is free in this process now.
+ * Returns 0 or EOPNOTSUPP.
+ */
 int stagdv_choose_key(struct ibv_context *context, uint32_t *rkey);
 
 /*
- * From until_ns (CLOCK_BOOTTIME) on peers are refused at this region, windows bound to it included, whatever they
- * want, as if they had no right to it. 0: no lease, which is how a region begins; 1: it is over. One store, which waits
- * for nobody: meant to be called often. What this side does with the memory has no lease, nor have STags of other
- * calls over the same memory (fast registration, stagdv_post_send_advertise(), another region).
+ * From until_ns (CLOCK_BOOTTIME) on, every access of peers to this region, also through
+ * windows, is refused as if they had no rights. 0: no lease, as for a new region; 1: expired.
+ * The call is a plain store, which waits for nobody: it may be called often. Local access has
+ * no lease, nor have STags of other calls over the same memory (fast registration,
+ * stagdv_post_send_advertise(), another region).
  *
- * A read is answered with bytes that were in the memory within the lease, an atomic when it was carried out within it
- * (one that was not may have been carried out, but is not answered), and what comes behind a write is looked at
- * only if all of the write was placed within it: the adapter looks at the clock before it touches the memory and again
- * behind that, for each segment. So neither a process that stands still for a minute between two instructions nor an answer
- * that waits in a queue makes an old value look like a new one. To end peers' access before its time, and to know that it
- * has ended, there are ibv_modify_qp() and ibv_dereg_mr(): when they return nothing is under way.
+ * A read is answered with bytes that were in the memory within the lease. An atomic is
+ * acknowledged if it was carried out within the lease (otherwise it may have been carried out,
+ * but is not acknowledged). A message behind a write is handled only if all of the write was
+ * placed within the lease. For each segment the adapter checks the clock before it touches the
+ * memory and again afterwards. So neither a process that is suspended for a minute between two
+ * instructions, nor a response that waits in a queue, makes an old value look current. To end
+ * peers' access early, and to know that it has ended, use ibv_modify_qp() and ibv_dereg_mr():
+ * when they return, no access is in flight.
  *
- * EINVAL: it is a fast region or on storage. On a real adapter: EOPNOTSUPP.
+ * EINVAL: a fast region, or one on storage. On a real adapter: EOPNOTSUPP.
  */
 int stagdv_set_mr_lease(struct ibv_mr *mr, uint64_t until_ns);
 
 /*
- * A region with a copy at another machine: what peers write to it, on whatever queue pair and through windows too, the adapter sends
- * on to the copy as RDMA Writes of another queue pair, before the program hears of anything that the writer did afterwards.
- * What this side writes, atomics and receives are not forwarded, nor is what comes on the mirror's own queue pair.
+ * A region with a copy on another machine: the adapter forwards peers' writes to it, from any
+ * queue pair and through windows, too, to the copy as RDMA Writes on another queue pair, before
+ * it reports any later message of the writer to the program. Local writes, atomics and receives
+ * are not forwarded, nor are writes that come on the mirror's own queue pair.
  *
- * In order: what the program posts on the mirror's queue pair after it has seen a message of the writer's goes
- * behind all that was forwarded of that writer until then. So one read behind it confirms both. What is forwarded
- * is what the region has when it leaves: where two write to the same bytes, what was placed last arrives last. A segment
- * goes on when it has come whole; what is only half here when a connection ends is not forwarded.
+ * Order: a request that the program posts on the mirror's queue pair after it has received a
+ * message of a writer goes behind everything forwarded from that writer until then. So one read
+ * behind it confirms both. A forward has the bytes that the region has when it is sent: if two
+ * writers write the same bytes, those placed last arrive last. A segment is forwarded when it
+ * is complete; an incomplete one, when a connection ends, is not.
  *
- * Where the mirror's queue pair has no room the writer's queue pair stops reading, and no other. No ring of mirrors: two
- * regions that mirror each other would never come to rest.
+ * If the mirror's queue pair has no room, the writer's queue pair stops reading, and no other
+ * does. Mirrors must not form a ring: two regions that mirror each other would never come to
+ * rest.
  */
 enum stagdv_mirror_flags {
-	/* What stands behind a write waits until the copy's side has confirmed it (by a read behind it). */
+	/*
+	 * A message behind a write waits until the copy's side has confirmed the write (by a
+	 * read behind it).
+	 */
 	STAGDV_MIRROR_CONFIRM = 1 << 0,
-	/* When the mirror has ended the region's writers are: each at the end of its next write. */
+	/*
+	 * When the mirror has ended, the region's writers are disconnected, each at the end of
+	 * its next write.
+	 */
 	STAGDV_MIRROR_STRICT = 1 << 1,
 };
 
 struct stagdv_mirror {
 	uint64_t comp_mask;
 	struct ibv_qp *qp;    /* connected, of any protection domain of this process */
-	uint64_t remote_addr; /* of the copy's first byte, */
-	uint32_t rkey;	      /* with the right to write there */
+	uint64_t remote_addr; /* address of the copy's first byte, */
+	uint32_t rkey;	      /* and its key, with the right to write */
 	unsigned int flags;   /* enum stagdv_mirror_flags */
 };
 
 /*
- * From its return on; several a region, one for each queue pair. It ends when the connection of its queue pair does, in whatever
- * way: without STAGDV_MIRROR_STRICT writers go on without it. The program hears of that as of any end of a
- * connection, and by IBV_EVENT_QP_FATAL also where the peer closed it in good order. Until stagdv_unmirror_mr(), or
- * the end of all its mirrors, ibv_dereg_mr() answers EBUSY; the region cannot be registered again meanwhile.
+ * Starts a mirror, from the return of the call on. A region may have several, one for each
+ * queue pair. A mirror ends with the connection of its queue pair: without
+ * STAGDV_MIRROR_STRICT, writers go on without it. The program learns of that by the end of the
+ * connection, and by IBV_EVENT_QP_FATAL even if the peer closed it in order. Until
+ * stagdv_unmirror_mr(), or the end of all its mirrors, ibv_dereg_mr() returns EBUSY, and the
+ * region cannot be re-registered.
  *
- * EINVAL (a fast or guarded region, or one on storage; STAGDV_MIRROR_CONFIRM where there are no reads), ENOTCONN, ENOMEM,
- * EEXIST (this queue pair mirrors it already). On a real adapter: EOPNOTSUPP; the program forwards there.
+ * EINVAL (a fast or guarded region, or one on storage; STAGDV_MIRROR_CONFIRM without reads),
+ * ENOTCONN, ENOMEM, EEXIST (this queue pair mirrors it already). On a real adapter: EOPNOTSUPP;
+ * the program has to forward.
  */
 int stagdv_mirror_mr(struct ibv_mr *mr, const struct stagdv_mirror *mirror);
 
 /*
- * What comes from now on is not forwarded; what came before still is, unless its region is deregistered. 0; ENOENT: there is no
- * such mirror; ENOTCONN: it had ended, and is forgotten now.
+ * Later writes are not forwarded; earlier ones still are, unless their region is deregistered.
+ * Returns 0; ENOENT: no such mirror; ENOTCONN: it had ended, and is removed now.
  */
 int stagdv_unmirror_mr(struct ibv_mr *mr, struct ibv_qp *qp);
 
 /* ---- storage ------------------------------------------------------------ */
 
 /*
- * Regions whose bytes are in a file or on a block device. A peer reaches one with plain reads, writes and
- * atomics, as it reaches memory: a standard peer notices nothing but the time it takes. A queue pair
- * of this process reaches it without a network (stagdv_connect_store()).
+ * Regions whose bytes are in a file or on a block device. A peer uses one with plain reads,
+ * writes and atomics, like memory: a standard peer notices only the latency. A queue pair of
+ * this process uses it without a network (stagdv_connect_store()).
  *
- * The adapter moves the bytes with io_uring: between the medium and the caller's memory directly where both are
- * aligned, through memory of its own, of which there is a bound, otherwise. Where that is used up a
- * peer's connection pauses. On a real adapter all of this answers EOPNOTSUPP.
+ * The adapter moves the bytes with io_uring: directly between the medium and the caller's
+ * memory if both are aligned, otherwise through a bounded amount of its own memory. When that
+ * is used up, a peer's connection pauses. On a real adapter all of these calls return
+ * EOPNOTSUPP.
  */
 struct stagdv_medium;
 
 enum stagdv_medium_flags {
-	STAGDV_MEDIUM_BUFFERED = 1 << 0, /* through the page cache, although O_DIRECT works there */
-	STAGDV_MEDIUM_VOLATILE = 1 << 1, /* memory: nothing outlives power, so nothing is flushed */
-	STAGDV_MEDIUM_SHARED = 1 << 2,	 /* other processes have it open too, each with this flag */
+	STAGDV_MEDIUM_BUFFERED = 1 << 0, /* through the page cache, even if O_DIRECT works */
+	STAGDV_MEDIUM_VOLATILE = 1 << 1, /* memory: lost with power, so nothing is flushed */
+	STAGDV_MEDIUM_SHARED = 1 << 2, /* other processes have it open, too, each with this flag */
 };
 
 /* Zero in any field but fd: the default. */
 struct stagdv_medium_attr {
 	uint64_t comp_mask;
-	int fd; /* a file, block device or shared memory object, open for what is wanted; duplicated */
+	int fd; /* a file, block device or shared memory object, open for the needed access; duplicated */
 	unsigned int flags;	/* enum stagdv_medium_flags */
-	uint64_t staging_bytes; /* memory for what is under way; 16 MiB */
-	uint64_t cache_bytes;	/* memory for what is kept (cache_ms); 64 MiB */
-	uint32_t depth;		/* operations under way; 256 */
-	uint32_t block;		/* unit of O_DIRECT: 0: as the medium says */
+	uint64_t staging_bytes; /* memory for operations in flight; 16 MiB */
+	uint64_t cache_bytes;	/* memory for cached data (cache_ms); 64 MiB */
+	uint32_t depth;		/* operations in flight; 256 */
+	uint32_t block;		/* unit of O_DIRECT; 0: the medium's own */
 };
 
-/* EINVAL, ENOMEM, ENOSYS (no io_uring: the message in the log says why). */
+/* Returns NULL and errno: EINVAL, ENOMEM, ENOSYS (no io_uring: the log says why). */
 struct stagdv_medium *stagdv_open_medium(struct ibv_context *context,
 					 const struct stagdv_medium_attr *attr);
 int stagdv_close_medium(struct stagdv_medium *medium); /* EBUSY while regions use it */
@@ -278,11 +306,11 @@ struct stagdv_medium_counters {
 	uint64_t comp_mask;
 	uint64_t reads, writes, flushes, atomics; /* operations on the medium */
 	uint64_t read_bytes, written_bytes;
-	uint64_t copied_bytes;	 /* through memory of the adapter's */
+	uint64_t copied_bytes;	 /* copied through the adapter's memory */
 	uint64_t submits;	 /* system calls */
-	uint64_t errors, pauses; /* pauses: a connection waited for staging memory */
+	uint64_t errors, pauses; /* pauses: times that a connection waited for staging memory */
 	uint64_t cache_hits, cache_misses, cache_bytes;
-	/* From when they were asked for to their end; of reads and writes some, of flushes all. */
+	/* From the request to its end; reads and writes are sampled, flushes all timed. */
 	struct stag_histogram read_times, write_times, flush_times;
 };
 
@@ -290,27 +318,28 @@ int stagdv_query_medium(struct stagdv_medium *medium, struct stagdv_medium_count
 			size_t size);
 
 /*
- * What is given up of the order of verbs. Nothing: to who uses this queue pair, as if each work request was carried out
- * before the next one, and completed in turn (those that share no byte, and reads, are under way at once; others may see
- * them in any order). IBV_SEND_FENCE (here for every opcode: waits for all before, and those behind it until it has
+ * Relaxations of the order of verbs. Without any, the user of this queue pair sees each work
+ * request carried out before the next one, and completed in order (requests that share no byte,
+ * and reads, are in flight at the same time; others may see them in any order). IBV_SEND_FENCE
+ * (here for every opcode: it waits for all earlier requests, and later ones wait until it has
  * begun) and barriers hold in every mode.
  */
 enum stagdv_relax {
-	STAGDV_RELAX_WRITES = 1 << 0,	   /* of two writes that overlap either may win */
+	STAGDV_RELAX_WRITES = 1 << 0,	   /* either of two overlapping writes may win */
 	STAGDV_RELAX_READS = 1 << 1,	   /* a read may miss a write posted before it */
-	STAGDV_RELAX_LATER = 1 << 2,	   /* a read may see a write posted behind it */
+	STAGDV_RELAX_LATER = 1 << 2,	   /* a read may see a write posted after it */
 	STAGDV_RELAX_ATOMICS = 1 << 3,	   /* the same for atomics, which stay atomic */
-	STAGDV_RELAX_COMPLETIONS = 1 << 4, /* completions come as they are ready */
+	STAGDV_RELAX_COMPLETIONS = 1 << 4, /* completions come in any order */
 };
 
-/* What a completed write, or an answered read behind it, has reached at least. */
+/* The state that a completed write, or a write before an answered read, has reached at least. */
 enum stagdv_level {
-	STAGDV_LEVEL_VISIBLE,  /* every later read sees it, whoever's */
-	STAGDV_LEVEL_ACCEPTED, /* the caller's memory is free again; nothing else */
-	STAGDV_LEVEL_DURABLE,  /* flushed: it outlives power */
+	STAGDV_LEVEL_VISIBLE,  /* every later read sees it, from any connection */
+	STAGDV_LEVEL_ACCEPTED, /* the caller's memory may be reused; nothing else */
+	STAGDV_LEVEL_DURABLE,  /* flushed: it survives a power failure */
 };
 
-/* Of one work request, in ibv_send_wr.send_flags: instead of the queue pair's level. */
+/* For one work request, in ibv_send_wr.send_flags: overrides the queue pair's level. */
 #define STAGDV_SEND_ACCEPTED (1u << 24)
 #define STAGDV_SEND_VISIBLE  (1u << 25)
 #define STAGDV_SEND_DURABLE  (1u << 26)
@@ -319,62 +348,68 @@ struct stagdv_store_attr {
 	uint64_t comp_mask;
 	uint64_t offset, length; /* in the medium; offset a multiple of its block */
 	unsigned int access;	 /* enum ibv_access_flags: remote read, write, atomic */
-	uint32_t relax;		 /* enum stagdv_relax, for what peers send */
-	uint32_t level;		 /* enum stagdv_level, likewise */
-	uint32_t cache_ms;	 /* how long what was read or written is kept in memory; 0: not */
-	uint64_t iova; /* what peers call its first byte; a multiple of the block and of 8 */
+	uint32_t relax;		 /* enum stagdv_relax, for peers' requests */
+	uint32_t level;		 /* enum stagdv_level, for peers' requests */
+	/* how long data that was read or written stays in memory; 0: not at all */
+	uint32_t cache_ms;
+	uint64_t iova; /* the first byte's address for peers; a multiple of the block and of 8 */
 };
 
 /*
- * The region's rkey is for peers, and for queue pairs of stagdv_connect_store(); its addresses count from iova. It has
- * no lkey: what is on storage is no place for a receive. ibv_dereg_mr() ends it when nothing of it is
- * under way.
+ * The region's rkey is for peers, and for queue pairs of stagdv_connect_store(); its addresses
+ * count from iova. It has no lkey: it cannot take receives. ibv_dereg_mr() waits until none of
+ * its operations is in flight.
  */
 struct ibv_mr *stagdv_reg_store_mr(struct ibv_pd *pd, struct stagdv_medium *medium,
 				   const struct stagdv_store_attr *attr);
 
 enum stagdv_store_mask {
-	STAGDV_STORE_ACCESS = 1 << 0, /* from now on, open connections too */
+	STAGDV_STORE_ACCESS = 1 << 0, /* takes effect at once, also for open connections */
 	STAGDV_STORE_RELAX = 1 << 1,
 	STAGDV_STORE_LEVEL = 1 << 2,
 	STAGDV_STORE_CACHE = 1 << 3,
-	STAGDV_STORE_LENGTH = 1 << 4, /* longer, never shorter */
+	STAGDV_STORE_LENGTH = 1 << 4, /* it may grow, never shrink */
 };
 
 int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_store_attr *attr, int mask);
 
 struct stagdv_store_qp_attr {
 	uint64_t comp_mask;
-	uint32_t relax; /* besides what each region gives up */
+	uint32_t relax; /* in addition to each region's own */
 	uint32_t level; /* enum stagdv_level */
-	uint32_t depth; /* work requests carried out at once; 0: max_send_wr */
+	uint32_t depth; /* work requests in flight; 0: max_send_wr */
 };
 
 /*
- * Connects a queue pair in INIT to the store regions of its protection domain, in this process: from now on it is
- * in RTS. It takes reads, writes, writes with immediate (the immediate comes out of its own receive queue),
- * atomics, local operations. A bad key, bounds or right: IBV_WC_REM_ACCESS_ERR, and the queue pair is in error, as with a
- * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else;
- * vendor_err is its errno value. A write that was accepted (STAGDV_LEVEL_ACCEPTED) and fails afterwards: error state, in
- * every mode.
+ * Connects a queue pair in INIT to the store regions of its protection domain, in this process;
+ * it is in RTS from then on. It takes reads, writes, writes with immediate (the immediate
+ * completes one of its own receives), atomics, and local operations. A bad key, range or right:
+ * IBV_WC_REM_ACCESS_ERR, and the queue pair goes to ERROR, as with a peer. An error of the
+ * medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, otherwise ERROR as
+ * well; vendor_err is its errno value. A write that was accepted (STAGDV_LEVEL_ACCEPTED) and
+ * fails later: ERROR, in every mode.
  */
 int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
 int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr, size_t size);
 
-/* Of enum stagdv_store_mask a queue pair has STAGDV_STORE_RELAX and _LEVEL: for what is posted from now on. */
+/*
+ * A queue pair takes STAGDV_STORE_RELAX and _LEVEL of enum stagdv_store_mask, for requests
+ * posted from now on.
+ */
 int stagdv_modify_store_qp(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
 
 struct stagdv_barrier {
 	uint64_t comp_mask;
 	uint64_t wr_id;
-	uint32_t rkey; /* a region that it is about; all that was posted before is covered */
+	uint32_t rkey;		 /* any valid region; everything posted before is covered */
 	unsigned int send_flags; /* IBV_SEND_SIGNALED */
 };
 
 /*
- * Completes (as IBV_WC_RDMA_READ to a peer, IBV_WC_DRIVER1 locally) when all that was posted before on this queue pair is
- * complete and durable; what is posted behind waits for it. To a stag peer that agreed it is a flush; to any other
- * a read without length behind the writes: durable then only where the peer's region has that level.
+ * Completes (as IBV_WC_RDMA_READ to a peer, IBV_WC_DRIVER1 locally) when everything posted
+ * before on this queue pair is complete and durable; later requests wait for it. To a stag peer
+ * that agreed it is a flush. To any other peer it is a zero-length read behind the writes: they
+ * are durable then only if the peer's region has that level.
  */
 int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
 
@@ -383,42 +418,54 @@ int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
 struct rdma_cm_id;
 
 /*
- * A connected TCP socket whose peer is about to ask for an RDMA connection, and of whose bytes none was read: as if the
- * listening id had accepted it. For who serves several protocols at one port, and tells them apart by the first byte:
- * here it is 'M'. The socket is the adapter's from now on, whatever is returned. EINVAL: the id does not listen; ENOMEM.
- * On a real adapter: EOPNOTSUPP (its ports are not TCP's).
+ * Hands over a connected TCP socket whose peer is about to request an RDMA connection, and of
+ * which no byte was read, as if the listening id had accepted it. For a program that serves
+ * several protocols on one port, and distinguishes them by the first byte: here it is 'M'. The
+ * adapter owns the socket from then on, whatever is returned. EINVAL: the id does not listen;
+ * ENOMEM. On a real adapter: EOPNOTSUPP (its ports are not TCP's).
  */
 int stagdv_adopt(struct rdma_cm_id *listener, int fd);
 
 /* ---- one-shot sends ------------------------------------------------------- */
 
 /*
- * A command and the memory that it is about in one post; its end, and the memory back, in one completion.
+ * One-shot sends: a command and its memory in one post; the end of the command, and the return
+ * of the memory, in one completion.
  *
- * stagdv_post_send_advertise() makes an STag for a list of memory, puts it into the header of the send, and transmits.
- * The peer reads and writes through it, and ends the command with stagdv_post_send_close(): before that send is
- * delivered here, the STag has been closed and freed. The STag is good for this connection alone, and ends with it.
+ * stagdv_post_send_advertise() makes an STag for a list of memory, puts it into the header of
+ * the send, and transmits. The peer reads and writes through the STag, and ends the command
+ * with stagdv_post_send_close(): before that send is delivered here, the STag has been closed
+ * and freed. The STag is valid for this connection only, and ends with it.
  *
- * Between stag peers that agreed on an encoding the STag is in the header. To any other peer the same calls are a fast
- * registration and a send (the STag is in the body, if at all: stag_at), and a send with invalidate; a peer that
- * answers with a plain send leaves the STag to stagdv_withdraw().
+ * Between stag peers that agreed on an encoding the STag is in the header. To any other peer
+ * the same calls are a fast registration and a send (the STag is in the body, if at all:
+ * stag_at), and a Send with Invalidate. If the peer answers with a plain send,
+ * stagdv_withdraw() ends the STag.
  *
- * On a real adapter the same calls are a registration and a send, and a send with invalidate where the device has that, or a
- * plain one. What differs there:
- *   - the memory is one range (pieces one behind the other are: else E2BIG), pinned for the command, and iova its
- *     own address (else EOPNOTSUPP);
- *   - lkeys of the memory are not looked at, and the STag is good for any connection of the protection domain;
- *   - completions are the device's: never STAGDV_WC_*, and IBV_WC_WITH_INV if it says so. Whatever the answer was, it
- *     is stagdv_withdraw() that ends the STag here, and has the reference. What is left ends when the queue pair is
- *     destroyed, or set to error or reset by ibv_modify_qp() (rdma_disconnect() does that);
- *   - 4,096 of a queue pair at once (else ENOMEM), and none of the ibv_wr_ kind (EOPNOTSUPP).
+ * On a real adapter the same calls are a registration and a send, and a Send with Invalidate if
+ * the device has that, otherwise a plain one. The differences there:
  *
- * Which encoding: the side that accepts a connection says (STAG_ONE_SHOT), where the other side has them too.
+ * - The memory is one range (adjacent pieces; otherwise E2BIG), pinned for the command, and
+ * iova is its own address (otherwise EOPNOTSUPP).
+ *
+ * - lkeys of the memory are not checked, and the STag is valid for any connection of the
+ * protection domain.
+ *
+ * - Completions are the device's: never STAGDV_WC_*, and IBV_WC_WITH_INV if it reports that.
+ * Whatever the answer was, stagdv_withdraw() ends the STag, and returns the reference. The rest
+ * ends when the queue pair is destroyed, or set to error or reset by ibv_modify_qp()
+ * (rdma_disconnect() does that).
+ *
+ * - A queue pair has at most 4,096 at a time (otherwise ENOMEM), and none of the ibv_wr_ kind
+ * (EOPNOTSUPP).
+ *
+ * The side that accepts a connection chooses the encoding (STAG_ONE_SHOT), if the other side
+ * supports one-shot sends, too.
  */
 enum stagdv_one_shot {
 	STAGDV_ONE_SHOT_NONE,	 /* a standard peer: send, send with invalidate */
 	STAGDV_ONE_SHOT_LITERAL, /* opcodes 8 and 12, always solicited; no immediate data */
-	STAGDV_ONE_SHOT_OPCODES, /* opcodes 13 and 12: what is preferred */
+	STAGDV_ONE_SHOT_OPCODES, /* opcodes 13 and 12: the default */
 	STAGDV_ONE_SHOT_BITS,	 /* bits 12 and 13 of DDP's control word */
 	STAGDV_ONE_SHOT_REGION,	 /* a real adapter: a region's key, send, send with invalidate */
 	STAGDV_ONE_SHOT_PLAIN,	 /* one that cannot invalidate: a region's key, send, send */
@@ -435,24 +482,26 @@ struct stagdv_advertise {
 	struct ibv_sge *memory;	 /* of regions of the same protection domain; the list is copied */
 	int num_memory;
 	unsigned int access; /* IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE */
-	uint64_t iova;	     /* the address of the first byte to the peer */
-	uint32_t reference;  /* the caller's number of the command: comes back with its end */
+	uint64_t iova;	     /* the first byte's address for the peer */
+	uint32_t reference;  /* the caller's number for the command: returned when it ends */
 	/*
-	 * Where in the first piece of the body the STag is put, in network order, to whatever peer; -1: nowhere. A piece
-	 * that is not inline needs local write access for it.
+	 * Offset in the first piece of the body at which the STag is written, in network order,
+	 * for any peer; -1: not at all. A piece that is not inline needs local write access for
+	 * it.
 	 */
 	int32_t stag_at;
 };
 
 /*
- * As ibv_post_send(); *stag is valid at once. EINVAL, ENOMEM (the queue is full, or memory), EPERM (memory that is not
- * the caller's to lend): nothing was sent, and there is no STag.
+ * Like ibv_post_send(); *stag is valid at once. EINVAL, ENOMEM (the queue is full, or memory
+ * runs out), EPERM (memory that the caller may not advertise): nothing was sent, and there is
+ * no STag.
  */
 int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_advertise *wr, uint32_t *stag);
 
 /*
- * In send_flags of a send that advertises: another work request follows at once, which goes out with it. Until then it
- * may stay where it is.
+ * In send_flags of a send that advertises: another work request follows at once, and is
+ * transmitted with it. Until then the send may be delayed.
  */
 #define STAGDV_SEND_MORE (1u << 28)
 
@@ -462,40 +511,44 @@ struct stagdv_close {
 	struct ibv_sge *sg_list;
 	int num_sge;
 	unsigned int send_flags;
-	uint32_t stag; /* the peer's, as it was advertised */
+	uint32_t stag; /* the peer's, as advertised */
 };
 
 int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr);
 
 /*
- * Both between ibv_wr_start() and ibv_wr_complete(), with the wr_id and wr_flags of qp; errors drop the list, as any other's
- * in it. *stag is valid at once, and withdrawn if the list is aborted or fails. The body of a send that closes is what
- * ibv_wr_set_sge() and its neighbours say; that of one that advertises is wr's.
+ * Both are called between ibv_wr_start() and ibv_wr_complete(), with the wr_id and wr_flags of
+ * qp; an error drops the list, like any other error in it. *stag is valid at once, and
+ * withdrawn if the list is aborted or fails. The body of a send that closes is set by
+ * ibv_wr_set_sge() and similar calls; the body of one that advertises is wr's.
  */
 int stagdv_wr_send_advertise(struct ibv_qp_ex *qp, const struct stagdv_advertise *wr,
 			     uint32_t *stag);
 int stagdv_wr_send_close(struct ibv_qp_ex *qp, uint32_t stag);
 
 /*
- * In send_flags of an IBV_WR_SEND_WITH_INV of ibv_post_send(): it is a send that closes invalidate_rkey, as that of
- * stagdv_post_send_close() is, and stands in a list with others (the data before it, say). A real adapter ignores it.
+ * In send_flags of an IBV_WR_SEND_WITH_INV of ibv_post_send(): the send closes invalidate_rkey,
+ * like stagdv_post_send_close(), and may be in a list with other requests (such as the data
+ * before it). A real adapter ignores it.
  */
 #define STAGDV_SEND_CLOSE (1u << 27)
 
 /*
- * In wc_flags of a receive. ADVERTISED: invalidated_rkey is an STag of the peer's that this send lends. CLOSED (with
- * IBV_WC_WITH_INV): invalidated_rkey is an STag of ours that is closed and freed, and vendor_err the reference that
- * it was made with. A close of what this connection did not advertise, or twice, ends the connection
- * (Terminate: cannot invalidate), and nothing else: the receive completes with IBV_WC_REM_INV_REQ_ERR, and the STag
- * that the peer named in vendor_err.
+ * In wc_flags of a receive. ADVERTISED: invalidated_rkey is an STag that this send of the peer
+ * advertises. CLOSED (with IBV_WC_WITH_INV): invalidated_rkey is an STag of ours that is closed
+ * and freed, and vendor_err is its reference. If the peer closes an STag that this connection
+ * did not advertise, or closes one twice, only the connection ends (Terminate: cannot
+ * invalidate): the receive completes with IBV_WC_REM_INV_REQ_ERR, and vendor_err is the STag
+ * that the peer named.
  */
 #define STAGDV_WC_ADVERTISED (1u << 24)
 #define STAGDV_WC_CLOSED     (1u << 25)
 
 /*
- * Takes back what was advertised on this queue pair: from now on it is refused. The reference it was made with goes to
- * *reference (may be NULL). For an STag that the peer will not close: its close would be a second one. ENOENT: there is no
- * such STag any more, or never was. On a real adapter it ends every STag, whatever the peer said.
+ * Ends an STag that was advertised on this queue pair: access through it is refused from now
+ * on. Its reference is returned in *reference (may be NULL). For an STag that the peer will not
+ * close: a later close would be the second one. ENOENT: no such STag is open. On a real adapter
+ * this ends every STag, whatever the peer sent.
  */
 int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference);
 
@@ -506,21 +559,21 @@ enum stagdv_stag_end {
 	STAGDV_STAG_ORPHANED
 };
 
-/* An STag's life. */
+/* The life of an STag. */
 struct stagdv_stag {
 	uint32_t stag, reference;
 	uint32_t qp_num;
 	uint32_t end;		/* enum stagdv_stag_end */
-	uint64_t length;	/* bytes lent */
-	uint64_t made, ended;	/* CLOCK_MONOTONIC, ns; ended 0: it is open */
+	uint64_t length;	/* bytes advertised */
+	uint64_t made, ended;	/* CLOCK_MONOTONIC, ns; ended 0: still open */
 	uint32_t reads, writes; /* the peer's messages through it */
 	uint32_t late;		/* accesses after its end, all refused */
 	uint32_t late_qp_num;	/* the queue pair on which the last of them came */
 };
 
 /*
- * The ledger: all that are open, and the last 4,096 that are not, oldest first. Fills at most n entries of size bytes each;
- * returns how many there are, or -errno.
+ * The ledger: all STags that are open, and the last 4,096 that ended, oldest first. Fills at
+ * most n entries of size bytes each. Returns how many there are, or -errno.
  */
 int stagdv_query_stags(struct ibv_context *context, struct stagdv_stag *list, size_t n,
 		       size_t size);

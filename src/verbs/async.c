@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * async.c - asynchronous events, and their acknowledgement: to destroy an
- * object waits until every event of it that was handed out has been given back.
+ * async.c - asynchronous events and their acknowledgement: destroying an object waits until
+ * every event about it that was delivered has been acknowledged.
  */
 #include "verbs/verbs.h"
 
@@ -21,8 +21,8 @@ static void ack_one(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *comp
 }
 
 /*
- * The layout of the objects is public and the same for all devices, and so is
- * this: no need to ask whose the object is.
+ * The layout of the objects is public and the same for all devices: this works on objects of
+ * any device.
  */
 STAG_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
@@ -52,7 +52,7 @@ STAG_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	case IBV_EVENT_WQ_FATAL:
 		ack_one(&wq->mutex, &wq->cond, &wq->events_completed);
 		break;
-	default: /* of the port or the device: nobody waits */
+	default: /* about the port or the device: nobody waits */
 		break;
 	}
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * context.c - what the inline functions of <infiniband/verbs.h> find in a
- * context: the table of the data path, and the slots of verbs_context.
+ * context.c - the function pointers of a context that the inline functions of
+ * <infiniband/verbs.h> call: the table of the data path, and the slots of verbs_context.
  *
- * A slot that stays NULL makes the header's wrapper answer EOPNOTSUPP. The
- * slots of the old table have no such check, so each has a function.
+ * For a slot that stays NULL the header's wrapper returns EOPNOTSUPP. The slots of the old
+ * table have no such check, so each has a function.
  */
 #include "verbs/verbs.h"
 
-/* Dead slots of the old table: nothing built in the last ten years calls them. */
+/* Unused slots of the old table: nothing built in the last ten years calls them. */
 static void *no_such_op(void)
 {
 	return fail_with(EOPNOTSUPP);
@@ -74,7 +74,7 @@ static void fill_slots(struct verbs_context *v)
 	v->create_qp_ex = verbs_create_qp_ex;
 	v->get_srq_num = verbs_get_srq_num;
 	v->create_srq_ex = verbs_create_srq_ex;
-	v->close_xrcd = close_no_xrcd; /* the header calls it unasked */
+	v->close_xrcd = close_no_xrcd; /* the header calls it without a check */
 	v->sz = sizeof(*v);
 	v->context.ops = ops;
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -104,7 +104,7 @@ int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return -cq_arm(to_stag_cq(cq), solicited_only);
 }
 
-/* Moderation delays events to save interrupts. We have none to save: accepted, no effect. */
+/* Moderation delays events to save interrupts, of which there are none: accepted without effect. */
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
 	return attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE ? EINVAL : 0;

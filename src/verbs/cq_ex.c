@@ -2,8 +2,8 @@
 /*
  * cq_ex.c - extended completion queues: one entry at a time, read field by field.
  *
- * Between ibv_start_poll() and ibv_end_poll() the queue belongs to one thread;
- * with IBV_CREATE_CQ_ATTR_SINGLE_THREADED the program promises that itself.
+ * Between ibv_start_poll() and ibv_end_poll() the queue belongs to one thread; with
+ * IBV_CREATE_CQ_ATTR_SINGLE_THREADED the program guarantees that itself.
  */
 #include "verbs/verbs.h"
 
@@ -18,7 +18,7 @@ static struct stag_cq *to_cq(struct ibv_cq_ex *ex)
 	return container_of(ex, struct stag_cq, ibv_ex);
 }
 
-/* Makes the next entry the current one; ENOENT when there is none. */
+/* Makes the next entry the current one. Returns ENOENT if there is none. */
 static int next_poll(struct ibv_cq_ex *ex)
 {
 	struct stag_cq *cq = to_cq(ex);
@@ -45,7 +45,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 	int ret = start_poll_alone(ex, attr);
 
-	if (ret) /* then there is no ibv_end_poll() */
+	if (ret) /* the program does not call ibv_end_poll() then */
 		lock_release(&to_cq(ex)->ex_lock);
 	return ret;
 }
@@ -70,7 +70,7 @@ static uint32_t read_byte_len(struct ibv_cq_ex *ex)
 	return to_cq(ex)->cur.wc.byte_len;
 }
 
-/* Serves ibv_wc_read_invalidated_rkey() too. */
+/* Also serves ibv_wc_read_invalidated_rkey(). */
 static __be32 read_imm_data(struct ibv_cq_ex *ex)
 {
 	return to_cq(ex)->cur.wc.imm_data;
@@ -168,7 +168,7 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 				attr->cq_context, attr->wc_flags & TIMESTAMP_FLAGS, &cq);
 	if (!err) {
 		cq_ex_init(cq, flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
-		/* Nothing is lost in an overrun, so ignoring it is not telling it. */
+		/* An overrun loses nothing, so to ignore it is not to report it. */
 		cq->overflowed = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 	}
 	FACE_RETURN(err, &cq->ibv_ex);

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * device.c - the list of devices: the real ones, and stag0 behind them.
- */
+/* device.c - the list of devices: the real ones, followed by stag0. */
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* What the program sees is devs; the real list is kept to be freed with it. */
+/* The program sees devs; the real list is kept to be freed with it. */
 struct device_list {
 	struct ibv_device **real;
 	struct ibv_device *devs[];
 };
 
-/* The real library's devices; none, if it is missing or finds nothing. */
+/* Returns the real library's devices; none if it is missing or finds none. */
 static struct ibv_device **real_device_list(int *n)
 {
 	struct ibv_device **list = NULL;
@@ -31,7 +29,7 @@ static void free_real_list(struct ibv_device **list)
 		real()->free_device_list(list);
 }
 
-/* While this thread is in a real function that looks for its own kind of device. */
+/* Set while this thread is in a real function that looks for its own devices. */
 static __thread bool real_ones_only;
 
 STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
@@ -93,7 +91,7 @@ STAG_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 STAG_EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
 	if (is_our_device(device) || !real()->get_device_index)
-		return -1; /* the kernel does not know it */
+		return -1; /* the kernel does not know this device */
 	return real()->get_device_index(device);
 }
 
@@ -120,7 +118,10 @@ STAG_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	if (!is_ours(context))
 		return real()->close_device(context);
-	/* One that a careless program took from an rdma_cm_id belongs to all the others. */
+	/*
+	 * A program may close a context that belongs to an rdma_cm_id: all ids share it, so it
+	 * stays open.
+	 */
 	if (context != stag_shared_context())
 		ctx_destroy(to_stag_ctx(context));
 	return 0;
@@ -136,9 +137,9 @@ static bool is_our_cmd_fd(int fd)
 }
 
 /*
- * Import hands objects to another process through the kernel. There is no
- * kernel here, and no iWARP provider has it either. The real function looks
- * behind every device in the list.
+ * Import hands objects to another process through the kernel, which has none of ours, and no
+ * iWARP provider supports it either. The real function would dereference every device in the
+ * list.
  */
 STAG_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
@@ -191,7 +192,7 @@ STAG_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 		real()->unimport_dm(dm);
 }
 
-/* For drivers older than 2018; the real library takes the call and does nothing with it. */
+/* For drivers older than 2018; the real library accepts the call and ignores it. */
 STAG_EXPORT void ibv_register_driver(const char *name, void *init_func)
 {
 	if (real()->register_driver)

@@ -2,12 +2,14 @@
 /*
  * foreign_shot.c - one-shot sends on queue pairs of other devices: the same calls in plain verbs.
  *
- * User-space verbs has no fast registration, and a window would need a region that allows it, and a second work request: so
- * what is lent is registered for its command, and the region's key is the STag. The end of the command is a send with invalidate
- * where the device has that, and a plain one else. What the device does not say of a receive nobody can: whoever lent
- * takes it back (withdraw), and what is left ends with the queue pair, in error or destroyed.
+ * User-space verbs has no fast registration, and a window would need a region that allows it, and a
+ * second work request. So advertised memory is registered for its command, and the region's key is
+ * the STag. The command ends with a Send with Invalidate if the device has that, otherwise with a
+ * plain send. If the device does not report an invalidation with the receive, nobody can know of it:
+ * the program ends the STag itself (withdraw), and the rest ends when the queue pair goes to ERROR or
+ * is destroyed.
  *
- * A queue pair that had such a call has an entry here. The device is never called with the lock held.
+ * A queue pair that made such a call has an entry here. The device is never called under the lock.
  */
 #include "verbs/verbs.h"
 
@@ -20,7 +22,7 @@
 #include "stag/stagdv.h"
 
 #define BUCKETS	 256
-#define MOST	 4096 /* that one queue pair lends at once */
+#define MOST	 4096 /* of one queue pair at the same time */
 #define FOR_VERB (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
 
 struct loan {
@@ -38,7 +40,7 @@ struct foreign_qp {
 };
 
 static struct lock lock = LOCK_INITIALIZER;
-static struct list table[BUCKETS]; /* all zero: nobody was there */
+static struct list table[BUCKETS]; /* all zero: no such queue pair */
 
 /* ---- queue pairs ---- */
 
@@ -71,7 +73,7 @@ static bool device_invalidates(struct ibv_context *context)
 	return real()->query_device(context, &attr) == 0 && (attr.device_cap_flags & can);
 }
 
-/* Makes the entry at the queue pair's first call; once it is there, only the end of the queue pair takes it away. */
+/* Creates the entry at the queue pair's first call; only the end of the queue pair removes it. */
 static int know(struct ibv_qp *qp, bool *invalidates)
 {
 	struct foreign_qp *f, *made;
@@ -93,7 +95,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 
 	HOLD_FOR_SCOPE(&lock);
 	if (find_qp(qp))
-		free(made); /* another thread was faster */
+		free(made); /* another thread created it first */
 	else
 		list_add_tail(bucket_of(qp), &made->link);
 	return 0;
@@ -101,7 +103,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 
 /* ---- what is lent ---- */
 
-/* Pieces that lie one behind the other are one: a region is. */
+/* Adjacent pieces are one range: a region needs that. */
 static int one_range(const struct stagdv_advertise *wr, uint64_t *addr, uint64_t *length)
 {
 	*length = 0;
@@ -141,14 +143,14 @@ static int make_region(struct ibv_qp *qp, const struct stagdv_advertise *wr, str
 	int err = one_range(wr, &addr, &length);
 
 	if (!err && wr->iova != addr)
-		err = -EOPNOTSUPP; /* there are devices that take another one, and do not use it */
+		err = -EOPNOTSUPP; /* some devices require another one, and do not use it */
 	if (err)
 		return err;
 	*mr = real()->reg_mr(qp->pd, (void *)(uintptr_t)addr, length, (int)access);
 	return *mr ? 0 : -errno;
 }
 
-/* How long a loan may be looked for is bounded by how many there are. */
+/* The search is bounded by the number of loans. */
 static int keep(const struct ibv_qp *qp, struct loan *l)
 {
 	HOLD_FOR_SCOPE(&lock);
@@ -156,7 +158,7 @@ static int keep(const struct ibv_qp *qp, struct loan *l)
 	struct foreign_qp *f = find_qp(qp);
 
 	if (!f)
-		return -EINVAL; /* it came into error meanwhile */
+		return -EINVAL; /* the queue pair went to ERROR meanwhile */
 	if (f->n_loans == MOST)
 		return -ENOMEM;
 	f->n_loans++;
@@ -164,7 +166,7 @@ static int keep(const struct ibv_qp *qp, struct loan *l)
 	return 0;
 }
 
-/* Out of the table: it is the caller's to end. */
+/* Removes it from the table: the caller has to end it. */
 static struct loan *take_loan(const struct ibv_qp *qp, uint32_t stag)
 {
 	HOLD_FOR_SCOPE(&lock);
@@ -205,7 +207,7 @@ static int lend(struct ibv_qp *qp, const struct stagdv_advertise *wr, uint32_t *
 		return err;
 	}
 	l->reference = wr->reference;
-	*stag = l->mr->rkey; /* from here on it may be another thread's to end */
+	*stag = l->mr->rkey; /* from here on another thread may end it */
 	err = keep(qp, l);
 	if (err)
 		end_loan(l);
@@ -214,7 +216,7 @@ static int lend(struct ibv_qp *qp, const struct stagdv_advertise *wr, uint32_t *
 
 /* ---- the sends ---- */
 
-/* The first piece of an inline body may be where nothing can be written: then a copy of it is sent. */
+/* The first piece of an inline body may be read-only: then a copy of it is sent. */
 static int put_stag(const struct stagdv_advertise *wr, uint32_t stag, struct ibv_sge *first,
 		    void **copy)
 {
@@ -281,7 +283,7 @@ int foreign_advertise(struct ibv_qp *qp, const struct stagdv_advertise *wr, uint
 			 qp->qp_num, wr->reference, strerror(-err));
 		return err;
 	}
-	*stag = made; /* before it can come back */
+	*stag = made; /* set before the peer can close it */
 	err = send_with_stag(qp, wr, made);
 	if (err)
 		foreign_withdraw(qp, made, NULL);
@@ -305,7 +307,7 @@ int foreign_close(struct ibv_qp *qp, const struct stagdv_close *wr)
 	if (invalidates) {
 		send.opcode = IBV_WR_SEND_WITH_INV;
 		send.invalidate_rkey = wr->stag;
-		send.wr.rdma.rkey = wr->stag; /* where libsiw looks for it; nobody else does */
+		send.wr.rdma.rkey = wr->stag; /* libsiw reads it there; no other device does */
 	}
 	return -ibv_post_send(qp, &send, &bad);
 }
@@ -359,7 +361,7 @@ static void end_loans(struct foreign_qp *f)
 	f->n_loans = 0;
 }
 
-/* Taken out first: when it is destroyed, another thread's new one may be at the same address. */
+/* Removed first: once it is destroyed, another thread's new one may have the same address. */
 int foreign_destroy_qp(struct ibv_qp *qp)
 {
 	struct foreign_qp *f = take_out(qp);
@@ -383,7 +385,7 @@ int foreign_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 	if (f) {
 		end_loans(f);
-		free(f); /* a next call makes another */
+		free(f); /* the next call creates another */
 	}
 	return rc;
 }

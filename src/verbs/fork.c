@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fork.c - fork safety. Our regions are not pinned, so a child's copies change
- * nothing for its parent. A real adapter's are: those calls go to the real library.
+ * fork.c - fork safety. Our regions are not pinned, so a child's copies change nothing for its
+ * parent. A real adapter's regions are pinned: those calls go to the real library.
  */
 #include "verbs/verbs.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * kern.c - structures of the kernel's interface turned into verbs' own. Exported
- * for the real librdmacm, which uses them with real devices.
+ * kern.c - converts structures of the kernel's interface to those of verbs. Exported for the
+ * real librdmacm, which uses them with real devices.
  */
 #include "verbs/verbs.h"
 
@@ -27,7 +27,7 @@ STAG_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_u
 
 STAG_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_attr *src)
 {
-	/* qp_state stays: the caller has set it to the state that it asked about */
+	/* qp_state stays: the caller has set it to the state of its query */
 	dst->cur_qp_state = src->cur_qp_state;
 	dst->path_mtu = src->path_mtu;
 	dst->path_mig_state = src->path_mig_state;

@@ -7,7 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* On-demand paging is how we work anyway, but only a device that offers it is asked for it. */
+/*
+ * On-demand paging is how this adapter works anyway, but a program requests it only of a device
+ * that offers it.
+ */
 static int on_demand_check(unsigned access)
 {
 	struct ibv_device_attr_ex attr;
@@ -62,7 +65,7 @@ STAG_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	return real()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
-/* Arguments that the flags need; what they say is the adapter's to check. */
+/* Checks that the arguments that the flags require are there; the adapter checks their values. */
 static int rereg_check(int flags, const struct ibv_pd *pd, const void *addr, size_t len,
 		       unsigned access)
 {
@@ -75,7 +78,7 @@ static int rereg_check(int flags, const struct ibv_pd *pd, const void *addr, siz
 	return flags & IBV_REREG_MR_CHANGE_ACCESS ? on_demand_check(access) : 0;
 }
 
-/* Its errors are codes of its own, with errno beside them. */
+/* This call returns codes of its own, with errno beside them. */
 STAG_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			     size_t length, int access)
 {
@@ -100,7 +103,7 @@ STAG_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	return -mr_dereg(to_stag_mr(mr));
 }
 
-/* One piece of an advice: -ENOENT where no region of the domain has it, as mlx5 answers. */
+/* Advises on one range. Returns -ENOENT if no region of the domain has it, as mlx5 does. */
 static int advise_one(struct stag_pd *pd, const struct ibv_sge *sge, unsigned access)
 {
 	struct key_map map;
@@ -112,7 +115,7 @@ static int advise_one(struct stag_pd *pd, const struct ibv_sge *sge, unsigned ac
 		uintptr_t start = (uintptr_t)map.iov[i].iov_base & ~(page - 1);
 		uintptr_t end = (uintptr_t)map.iov[i].iov_base + map.iov[i].iov_len;
 
-		madvise((void *)start, end - start, MADV_WILLNEED); /* advice, so it may fail */
+		madvise((void *)start, end - start, MADV_WILLNEED); /* only advice: it may fail */
 	}
 	key_put(&map);
 	return 0;

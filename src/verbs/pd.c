@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pd.c - protection domains, and the thread domains and parent domains that
- * programs wrap them in to say who shares what. We lock the same way for all.
+ * pd.c - protection domains, and the thread domains and parent domains that programs wrap them
+ * in to say which threads share objects. Locking is the same for all.
  */
 #include "verbs/verbs.h"
 

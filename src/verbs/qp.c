@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * qp.c - queue pairs: reliable connected ones, as iWARP has no others.
- */
+/* qp.c - queue pairs: reliable connected ones; iWARP has no others. */
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
@@ -29,7 +27,7 @@ static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 	return 0;
 }
 
-/* Are the parts of our device? Whether they are enough is the adapter's to say. */
+/* Do the parts belong to our device? The adapter checks the rest. */
 static int parts_check(const struct ibv_qp_init_attr_ex *attr)
 {
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !is_ours(attr->pd->context)) {
@@ -78,7 +76,10 @@ STAG_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 
 	if (!is_ours(pd->context))
 		return real()->create_qp(pd, attr);
-	/* The older structure is the newer one's head; comp_mask is where its padding was. */
+	/*
+	 * The older structure is the head of the newer one; comp_mask is in place of its
+	 * padding.
+	 */
 	memcpy(&ex, attr, sizeof(*attr));
 	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
 	ex.pd = pd;
@@ -138,8 +139,8 @@ int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
 }
 
 /*
- * Bytes are placed as the stream brings them, so always in order. With flags
- * (rdma-core 46 and later) the answer is a mask of what is in order: all is.
+ * Bytes are placed as the stream delivers them, so always in order. With flags (rdma-core 46
+ * and later) the result is a mask of what is in order: everything.
  */
 STAG_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {

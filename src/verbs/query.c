@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * query.c - what the device, its port and its tables of addresses say.
+ * query.c - attributes of the device, its port and its address tables.
  *
- * Structures that grow with the header come with the caller's size: never a
- * byte more is written. stag0 has one port, one GID and one P_Key.
+ * Structures that grow with the header come with the caller's size: no byte beyond it is
+ * written. stag0 has one port, one GID and one P_Key.
  */
 #include "verbs/verbs.h"
 
@@ -18,7 +18,7 @@
 /* The port attributes of programs older than port_cap_flags2. */
 #define OLD_PORT_ATTR_SIZE offsetof(struct ibv_port_attr, port_cap_flags2)
 
-/* Copies a structure into one of another age: zeroes behind what we know. */
+/* Copies a structure into a newer or older one, with zeroes after the known part. */
 static void copy_sized(void *dst, size_t dst_size, const void *src, size_t src_size)
 {
 	size_t n = dst_size < src_size ? dst_size : src_size;
@@ -87,7 +87,7 @@ int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *val
 	if (asked & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
 		return EINVAL;
 	if (asked & IBV_VALUES_MASK_RAW_CLOCK) {
-		/* One count in tv_nsec, as hardware has it: what completion time stamps count */
+		/* a plain count in tv_nsec, as on hardware: the unit of completion time stamps */
 		values->raw_clock.tv_sec = 0;
 		values->raw_clock.tv_nsec = (long)clock_ns();
 		values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
@@ -120,7 +120,7 @@ STAG_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int ind
 	return minus_one(err);
 }
 
-/* 0: neither RoCE version, as the real function has it for every device but RoCE's. */
+/* Returns 0, neither RoCE version, as the real function does for every device without RoCE. */
 STAG_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
 				   int *type)
 {
@@ -139,7 +139,7 @@ static void gid_entry(unsigned index, struct ibv_gid_entry *entry, size_t size)
 	struct ibv_gid_entry ours = {
 		.gid_index = index,
 		.port_num = PORT,
-		.gid_type = IBV_GID_TYPE_IB, /* what the kernel says of iWARP */
+		.gid_type = IBV_GID_TYPE_IB, /* the value that the kernel reports for iWARP */
 	};
 
 	device_gid(index, &ours.gid);

@@ -6,7 +6,7 @@
 
 static const struct {
 	enum ibv_rate rate;
-	int mult; /* of 2.5 Gbit/s; -1: rdma-core does not count it so */
+	int mult; /* multiples of 2.5 Gbit/s; -1: rdma-core has none */
 	int mbps;
 } rates[] = {
 	{IBV_RATE_2_5_GBPS, 1, 2500},	    {IBV_RATE_5_GBPS, 2, 5000},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * real.c - rdma-core's libibverbs, for the devices that are not ours.
+ * real.c - rdma-core's libibverbs, for devices that are not ours.
  *
- * We stand before the real library in the search order, so a plain dlsym()
- * would find ourselves: the library is opened by name (a program that is linked
- * with it has it loaded already, and gets another handle), and each function is
- * looked up in that handle under its version. What the real library calls of
- * its own comes to us first, sees a real device, and goes back there.
+ * This library precedes the real one in the search order, so a plain dlsym() would find this
+ * library. The real one is opened by name (a program that is linked with it has it loaded
+ * already, and gets another handle), and each function is looked up in that handle under its
+ * version. Calls of the real library to its own functions come here first, name a real device,
+ * and are passed back.
  */
 #include "verbs/verbs.h"
 
@@ -30,7 +30,7 @@ static void load(void)
 	*(void **)&table.query_gid_ex = dlvsym(lib, "_ibv_query_gid_ex", "IBVERBS_1.11");
 	*(void **)&table.query_gid_table = dlvsym(lib, "_ibv_query_gid_table", "IBVERBS_1.11");
 
-	/* Somebody installed us under that name: there is nothing behind us. */
+	/* This library is installed under that name: there is no real one. */
 	if (table.get_device_list == ibv_get_device_list)
 		memset(&table, 0, sizeof(table));
 }

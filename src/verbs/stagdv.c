@@ -19,7 +19,7 @@ STAG_EXPORT bool stagdv_is_supported(struct ibv_device *device)
 	return is_our_device(device);
 }
 
-/* Copies at most the caller's size; -EINVAL when not even comp_mask fits. */
+/* Copies at most the caller's size. Returns -EINVAL if not even comp_mask fits. */
 static int copy_out(void *dst, size_t size, const void *src, size_t ours)
 {
 	if (size < sizeof(uint64_t))
@@ -119,7 +119,7 @@ static uint8_t one_shot_of(enum shot_encoding e)
 	return STAGDV_ONE_SHOT_NONE;
 }
 
-/* Of a real adapter's connection we know one thing. */
+/* Only one_shot is known of a real adapter's connection. */
 static int query_foreign_qp(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size)
 {
 	struct stagdv_qp_attr ours = {0};

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * strings.c - words for the numbers of verbs, for people who read a log.
- */
+/* strings.c - names for the numbers of verbs, for people who read a log. */
 #include "verbs/verbs.h"
 
 #define WORD_FOR(table, i)                                                                         \

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * sysfs.c - the two helpers of libibverbs for programs that look in /sys.
- */
+/* sysfs.c - the two helpers of libibverbs for programs that read /sys. */
 #include "verbs/verbs.h"
 
 #include <fcntl.h>
@@ -18,7 +16,7 @@ STAG_EXPORT const char *ibv_get_sysfs_path(void)
 	return path && *path ? path : "/sys";
 }
 
-/* The file's first bytes, without the newline at the end: their number, or -1. */
+/* Reads the file's first bytes, without the newline at the end. Returns their number, or -1. */
 STAG_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[1024];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs.h - the libibverbs face: what its files give each other and src/cm.
+ * verbs.h - the libibverbs API: declarations that its files share, and that src/cm uses.
  *
- * Each public function asks whether its object is ours. If it is not, the call
- * goes on to the real library; if it is, the arguments are checked as uverbs and
- * an iWARP adapter would, the adapter is called, and -errno becomes errno.
+ * Each public function checks whether its object is ours. If not, the call is passed to the
+ * real library. If it is, the arguments are checked as uverbs and an iWARP adapter would, the
+ * adapter is called, and -errno becomes errno.
  */
 #ifndef STAG_VERBS_H
 #define STAG_VERBS_H
@@ -26,7 +26,7 @@ struct ib_uverbs_qp_attr;
 struct ibv_sa_path_rec;
 struct ib_user_path_rec;
 
-/* Not in <infiniband/verbs.h>, and exported all the same. */
+/* Exported by libibverbs, but not declared in <infiniband/verbs.h>. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
 		       int *type);
 const char *ibv_get_sysfs_path(void);
@@ -39,7 +39,7 @@ void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_att
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst, struct ib_user_path_rec *src);
 void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_rec *src);
 
-/* Every function of the real library that we may pass a call to, and its version there. */
+/* Every function of the real library that calls are passed to, with its version. */
 #define REAL_FUNCTIONS(F)                                                                          \
 	F(ack_async_event, "IBVERBS_1.1")                                                          \
 	F(ack_cq_events, "IBVERBS_1.1")                                                            \
@@ -103,12 +103,12 @@ void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_
 	F(unimport_mr, "IBVERBS_1.10")                                                             \
 	F(unimport_pd, "IBVERBS_1.10")
 
-/* Pointers are NULL where the real library is missing or older than the function. */
+/* Pointers are NULL if the real library is missing or older than the function. */
 struct real_verbs {
 #define REAL_POINTER(name, version) __typeof__(&ibv_##name) name;
 	REAL_FUNCTIONS(REAL_POINTER)
 #undef REAL_POINTER
-	/* these two have no ibv_ in front */
+	/* these two have no ibv_ prefix */
 	__typeof__(&_ibv_query_gid_ex) query_gid_ex;
 	__typeof__(&_ibv_query_gid_table) query_gid_table;
 };
@@ -127,12 +127,15 @@ static inline bool is_ours(const struct ibv_context *context)
 
 /* ---- device.c, context.c ----------------------------------------------- */
 
-bool real_devices_exist(void); /* asked once */
+bool real_devices_exist(void); /* read once */
 
-/* A context of stag0 with all its function pointers; the caller closes it with ctx_destroy(). */
+/*
+ * Creates a context of stag0 with all its function pointers; the caller closes it with
+ * ctx_destroy().
+ */
 int context_open(struct stag_ctx **out);
 
-/* The one context that all rdma_cm ids share. Never closed; NULL + errno. */
+/* Returns the context that all rdma_cm ids share, or NULL and errno. It is never closed. */
 struct ibv_context *stag_shared_context(void);
 
 /* ---- query.c ----------------------------------------------------------- */
@@ -165,7 +168,7 @@ int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
-/* The checks that both ways to create one have in common; -EINVAL. */
+/* Checks that both ways to create one share. Returns 0 or -EINVAL. */
 int cq_check_attr(const struct ibv_context *context, const struct ibv_comp_channel *channel,
 		  uint32_t vector);
 void cq_ex_init(struct stag_cq *cq, bool single_threaded);
@@ -178,7 +181,10 @@ int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 
 /* ---- qp.c, wr.c -------------------------------------------------------- */
 
-/* rdma_create_qp(), rdma_create_qp_ex() come here too: checks, and the ibv_wr_* pointers. */
+/*
+ * Also called by rdma_create_qp() and rdma_create_qp_ex(): checks, and sets the ibv_wr_*
+ * pointers.
+ */
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -200,13 +206,13 @@ int foreign_close(struct ibv_qp *qp, const struct stagdv_close *wr);
 int foreign_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference); /* may be NULL */
 int foreign_one_shot(struct ibv_qp *qp, uint8_t *which); /* enum stagdv_one_shot */
 
-/* As the real library's; with the queue pair ends what it lent. */
+/* Like the real library's functions; STags that the queue pair advertised end with it. */
 int foreign_destroy_qp(struct ibv_qp *qp);
 int foreign_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 
 /* ---- the turn of the sign ---------------------------------------------- */
 
-/* A constructor's result at the face: NULL and errno, or the object. */
+/* Converts a constructor's result: NULL and errno, or the object. */
 #define FACE_RETURN(err, object)                                                                   \
 	do {                                                                                       \
 		int face_err = (err);                                                              \
@@ -217,7 +223,7 @@ int foreign_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 		return (object);                                                                   \
 	} while (0)
 
-/* NULL with a reason, for what an iWARP adapter does not do. */
+/* Returns NULL and errno, and logs that an iWARP adapter does not support the call. */
 static inline void *fail_with(int err)
 {
 	errno = err;

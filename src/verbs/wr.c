@@ -2,9 +2,9 @@
 /*
  * wr.c - work requests built in place: the ibv_wr_* calls of struct ibv_qp_ex.
  *
- * From ibv_wr_start() to ibv_wr_complete() the send side is locked. Each request
- * is an entry of the send queue, filled where it will be sent from; completing
- * checks them all and publishes them at once. The first error drops them all.
+ * From ibv_wr_start() to ibv_wr_complete() the send side is locked. Each request is an entry of
+ * the send queue, filled in place; completing checks them all and publishes them at once. The
+ * first error drops them all.
  */
 #include "verbs/verbs.h"
 
@@ -13,14 +13,14 @@ static struct stag_qp *to_qp(struct ibv_qp_ex *ex)
 	return container_of(ex, struct stag_qp, ibv_ex);
 }
 
-/* Keeps the first error; the rest of the list does nothing then. */
+/* Keeps the first error; the rest of the list has no effect then. */
 static void note_error(struct stag_qp *qp, int err)
 {
 	if (!qp->builder.err)
 		qp->builder.err = err;
 }
 
-/* The entry that the setters fill: the last one taken. */
+/* Returns the entry that the setters fill: the last one taken. */
 static struct wqe *current_wqe(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
@@ -40,7 +40,7 @@ static void refuse_opcode(struct stag_qp *qp, uint32_t opcode)
 	note_error(qp, EINVAL);
 }
 
-/* The next entry, with what all requests have; NULL after an error. */
+/* Takes the next entry, and sets what all requests have. Returns NULL after an error. */
 static struct wqe *begin_request(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag)
 {
 	struct stag_qp *qp = to_qp(ex);
@@ -60,7 +60,7 @@ static struct wqe *begin_request(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t
 	}
 	w->wr_id = ex->wr_id;
 	w->opcode = opcode;
-	w->send_flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE; /* the setters say which */
+	w->send_flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE; /* the setters choose */
 	return w;
 }
 
@@ -186,7 +186,7 @@ int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
 	return to_qp(ex)->builder.err;
 }
 
-/* Requests of transports that are not ours */
+/* Requests of other transports */
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
 	refuse_opcode(to_qp(ex), IBV_WR_TSO);
@@ -264,7 +264,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	qp->builder.err = 0;
 }
 
-/* What ibv_post_send() would say of each; 0 or errno. */
+/* Checks each as ibv_post_send() would. Returns 0 or an errno value. */
 static int check_all(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;

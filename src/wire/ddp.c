@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ddp.c - DDP segments (RFC 5041 §4): headers in and out of a byte buffer.
+ * ddp.c - DDP segments (RFC 5041 §4): encodes and decodes headers.
  *
- * The second byte is RDMAP's, and read here too, since no segment is of use
- * without it. Says what a header claims; whether the opcode may be so is
- * rdmap.c's question, whether the claim is allowed the adapter's.
+ * The second byte is RDMAP's, and is decoded here, too, since no segment is of use without it.
+ * Decodes what a header claims; rdmap.c checks the opcode, and the adapter the access.
  */
 #include "wire/wire.h"
 

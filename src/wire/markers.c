@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * markers.c - MPA's markers (RFC 5044 §4.3): into an FPDU and out of it.
+ * markers.c - MPA's markers (RFC 5044 §4.3): inserts them into an FPDU, and strips them.
  *
- * A marker lies at every 512th byte of the stream, and says how far back the
- * FPDU around it begins. Knows nothing of the CRC, which covers the markers,
- * and so is taken over the raw bytes.
+ * A marker is at every 512th byte of the stream, and holds the distance back to the beginning
+ * of its FPDU. The CRC is not handled here: it covers the markers, and so is computed over the
+ * raw bytes.
  */
 #include "wire/wire.h"
 
 #include <errno.h>
 
 #define FPDUPTR_OFF  2
-#define FPDUPTR_MASK 0xfffc /* a receiver takes the two low bits as zero */
+#define FPDUPTR_MASK 0xfffc /* a receiver reads the two low bits as zero */
 
-/* How many FPDU bytes come before the next marker, at this place in the stream. */
+/* Returns the number of FPDU bytes before the next marker, at this position of the stream. */
 static size_t bytes_to_marker(uint64_t pos)
 {
 	return (size_t)(-pos % MARKER_INTERVAL);
 }
 
-/* What a marker raw_off bytes behind pos says: the way back to the length field. */
+/*
+ * Returns the content of a marker raw_off bytes after pos: the distance back to the length
+ * field.
+ */
 static uint16_t fpduptr(uint64_t pos, size_t raw_off)
 {
 	size_t length_field = bytes_to_marker(pos) == 0 ? MARKER_LEN : 0;
@@ -70,7 +73,7 @@ int markers_strip(uint64_t pos, const uint8_t *raw, size_t raw_len, uint8_t *fpd
 		size_t n = smaller(bytes_to_marker(pos + in), raw_len - in);
 
 		if (n == 0) {
-			if (raw_len - in <= MARKER_LEN) /* a last marker is the next FPDU's */
+			if (raw_len - in <= MARKER_LEN) /* the next FPDU's */
 				return -EPROTO;
 			if ((get_be16(raw + in + FPDUPTR_OFF) ^ fpduptr(pos, in)) & FPDUPTR_MASK)
 				return -EPROTO;

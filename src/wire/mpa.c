@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * mpa.c - MPA's start-up frames (RFC 5044 §7.1, RFC 6581 §4) and the size of an
- * FPDU.
+ * mpa.c - MPA's start-up frames (RFC 5044 §7.1, RFC 6581 §4) and the size of an FPDU.
  *
- * Knows where the enhanced block and stag's extension block lie. What the two
- * sides then agree on (CRC, markers, depths, RTR) is the adapter's business.
+ * Locates the enhanced block and stag's extension block. The negotiation (CRC, markers, depths,
+ * RTR) is src/cm's.
  */
 #include "wire/wire.h"
 
@@ -31,8 +30,8 @@ static const uint8_t *frame_key(bool reply)
 }
 
 /*
- * The flags whose blocks can be there at all: S is a reserved bit before
- * revision 2, and an extension block only follows an enhanced one.
+ * Clears flags whose blocks cannot be there: S is a reserved bit before revision 2, and an
+ * extension block only follows an enhanced one.
  */
 static uint8_t plausible_flags(bool reply, uint8_t rev, uint8_t flags)
 {
@@ -68,7 +67,7 @@ static void get_enhanced(const uint8_t *p, struct mpa_frame *f)
 	f->ird = first & MPA_IRD_MASK;
 	f->ord = second & MPA_IRD_MASK;
 	f->p2p = first & ENHANCED_P2P;
-	if (!f->p2p) /* RFC 6581 §4: without A the options mean nothing */
+	if (!f->p2p) /* RFC 6581 §4: without A the RTR options have no meaning */
 		return;
 	f->rtr |= first & ENHANCED_RTR_SEND ? MPA_RTR_SEND : 0;
 	f->rtr |= second & ENHANCED_RTR_WRITE ? MPA_RTR_WRITE : 0;
@@ -121,7 +120,7 @@ int mpa_encode(const struct mpa_frame *f, uint8_t *buf, size_t size)
 	return (int)(MPA_FRAME_LEN + blocks + f->private_len);
 }
 
-/* The fixed part: 0, -EAGAIN while it may still become one, -EPROTO. */
+/* Checks the fixed part. Returns 0, -EAGAIN while it may still become valid, or -EPROTO. */
 static int check_fixed_part(const uint8_t *buf, size_t len, bool reply)
 {
 	if (memcmp(buf, frame_key(reply), len < KEY_LEN ? len : KEY_LEN) != 0)
@@ -133,7 +132,7 @@ static int check_fixed_part(const uint8_t *buf, size_t len, bool reply)
 	return len < MPA_FRAME_LEN ? -EAGAIN : 0;
 }
 
-/* The blocks that lead the private data; what is left of it is the application's. */
+/* Reads the blocks in front of the private data; the rest is the application's. */
 static void get_private(const uint8_t *p, size_t len, struct mpa_frame *f)
 {
 	if (f->flags & MPA_ENHANCED) {
@@ -145,7 +144,7 @@ static void get_private(const uint8_t *p, size_t len, struct mpa_frame *f)
 		if (get_ext(p, len, &f->ext)) {
 			p += MPA_EXT_LEN;
 			len -= MPA_EXT_LEN;
-		} else { /* somebody else's use of a reserved bit */
+		} else { /* another implementation uses a reserved bit */
 			f->flags &= (uint8_t)~MPA_EXT_ACCEPT;
 		}
 	}

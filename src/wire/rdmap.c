@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rdmap.c - RDMAP messages (RFC 5040 §4, RFC 7306): which opcodes there are,
- * the headers that some carry as payload, and what an atomic computes.
+ * rdmap.c - RDMAP messages (RFC 5040 §4, RFC 7306): the opcodes, the headers that some messages
+ * carry as payload, and the result of an atomic.
  *
- * Whether a read or an atomic may touch the memory it names is the adapter's
- * question.
+ * The adapter checks access to the memory that a message names.
  */
 #include "wire/wire.h"
 
@@ -15,12 +14,15 @@ enum op_class { UNASSIGNED, TAGGED, UNTAGGED };
 
 struct op_rule {
 	enum op_class class;
-	uint8_t qn;	/* untagged */
+	uint8_t qn;	/* untagged messages */
 	int16_t length; /* of the payload, in one segment; or ANY_LENGTH */
-	uint16_t cap;	/* enum mpa_ext_cap that it takes; 0: every peer speaks it */
+	uint16_t cap;	/* required enum mpa_ext_cap; 0: every peer supports it */
 };
 
-/* A Terminate of any length is one: its content never makes it a fault of its own. RDMAP_ESCAPE: see sub_rules. */
+/*
+ * A Terminate of any length is accepted: its content is no fault of its own. RDMAP_ESCAPE: see
+ * sub_rules.
+ */
 static const struct op_rule op_rules[RDMAP_OPCODES] = {
 	[RDMAP_WRITE] = {TAGGED, 0, ANY_LENGTH, 0},
 	[RDMAP_READ_REQ] = {UNTAGGED, QN_READ, RDMAP_READ_REQ_LEN, 0},
@@ -74,13 +76,13 @@ static bool is_shot(const struct ddp_hdr *h)
 	return h->opcode == RDMAP_SEND_CLOSE || h->opcode == RDMAP_SEND_ADVERTISE;
 }
 
-/* The plain send under a one-shot one, with or without its solicited event. */
+/* Returns the plain opcode of a one-shot send, with or without a solicited event. */
 static uint8_t plain_send(const struct ddp_hdr *h)
 {
 	return h->rsv & RDMAP_RSV_SE ? RDMAP_SEND_SE : RDMAP_SEND;
 }
 
-/* To a standard peer: an STag that is lent goes in the body, if at all. */
+/* For a standard peer: an advertised STag is in the body, if at all. */
 static void standard_send(struct ddp_hdr *h)
 {
 	if (h->opcode == RDMAP_SEND_CLOSE) {
@@ -100,7 +102,7 @@ void rdmap_shot_to_wire(struct ddp_hdr *h, enum shot_encoding e)
 	case SHOT_NONE:
 		standard_send(h);
 		break;
-	case SHOT_LITERAL: /* both are sends with an event */
+	case SHOT_LITERAL: /* both solicit an event */
 		h->opcode = h->opcode == RDMAP_SEND_CLOSE ? RDMAP_SEND_CLOSE : RDMAP_IMM;
 		h->rsv = 0;
 		break;
@@ -125,7 +127,7 @@ static struct wire_fault from_literal(struct ddp_hdr *h)
 	return WIRE_OK;
 }
 
-/* The bits mean something where RsvdULP is free to hold an STag; elsewhere they are reserved bits. */
+/* The bits have a meaning only where RsvdULP can hold an STag; elsewhere they are reserved. */
 static struct wire_fault from_bits(struct ddp_hdr *h)
 {
 	if (is_shot(h))
@@ -147,8 +149,8 @@ struct wire_fault rdmap_shot_from_wire(struct ddp_hdr *h, enum shot_encoding e)
 		return from_literal(h);
 	case SHOT_BITS:
 		return from_bits(h);
-	case SHOT_NONE:	   /* rdmap_check() refuses them, */
-	case SHOT_OPCODES: /* or takes them as they are */
+	case SHOT_NONE:	   /* rdmap_check() refuses one-shot sends, */
+	case SHOT_OPCODES: /* or accepts them as they are */
 		break;
 	}
 	return WIRE_OK;
@@ -225,8 +227,8 @@ void rdmap_get_flush_req(const uint8_t *buf, struct rdmap_flush_req *r)
 }
 
 /*
- * Adds field by field: a bit in tops is the top bit of a field, and no carry
- * leaves it. So the top bits are added apart, without carry.
+ * Adds field by field: a bit in tops is the top bit of a field, and no carry leaves the field.
+ * So the top bits are added separately, without carry.
  */
 static uint64_t add_fields(uint64_t a, uint64_t b, uint64_t tops)
 {

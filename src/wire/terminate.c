@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * terminate.c - Terminate messages (RFC 5040 §4.8): which faults there are, and
- * what each message says of the segment that caused it.
+ * terminate.c - Terminate messages (RFC 5040 §4.8): the faults, and the part of the faulty
+ * segment that each message carries.
  *
- * Never refuses a peer's Terminate for what it says: the stream is over either
- * way, and the reason is for people to read.
+ * A peer's Terminate is never refused for its content: the stream ends either way, and the
+ * reason is for people to read.
  */
 #include "wire/wire.h"
 
@@ -15,7 +15,7 @@
 #define SHORTEST    3 /* layer and type, code, control bits */
 #define ANY_CODE    (-1)
 
-/* Control bits, in the third byte; siw writes them from the other end. */
+/* Control bits, in the third byte; siw writes them in reverse order. */
 enum { CONTROL_M = 0x80, CONTROL_D = 0x40, CONTROL_R = 0x20, CONTROL_ALL = 0xe0 };
 enum { SIW_M = 0x01, SIW_D = 0x02, SIW_R = 0x04, SIW_ALL = 0x07 };
 
@@ -101,7 +101,7 @@ static bool wants_ddp(struct wire_fault f)
 	       (f.layer == FAULT_LAYER_RDMAP && f.etype != RDMAP_LOCAL);
 }
 
-/* And, if it was a Read Request, that one too? */
+/* Does it carry the Read Request as well, if the segment was one? */
 static bool wants_rdmap(struct wire_fault f)
 {
 	return f.layer == FAULT_LAYER_RDMAP && f.etype == RDMAP_PROTECTION;
@@ -171,8 +171,8 @@ static struct wire_fault read_fault(uint8_t layer_etype, uint8_t code)
 }
 
 /*
- * The control bits tell, where there are any: RFC 5040 reserves those that siw
- * sets. Where not, a fault that only the swapped reading knows does.
+ * The control bits tell, if any are set: RFC 5040 reserves those that siw sets. If none is set:
+ * a fault that exists only in the swapped reading.
  */
 static bool is_swapped(const uint8_t *buf)
 {
@@ -184,7 +184,7 @@ static bool is_swapped(const uint8_t *buf)
 	       find_fault(read_fault(swap_nibbles(buf[0]), buf[1]));
 }
 
-/* The parts that control announces, as far as they are there. */
+/* Reads the parts that the control bits announce, as far as they are there. */
 static void read_parts(const uint8_t *p, size_t len, uint8_t control, struct terminate *t)
 {
 	size_t hdr_len;
