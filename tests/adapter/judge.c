@@ -82,7 +82,7 @@ static bool is_atomic(const struct step *s)
 	return s->kind == STEP_ADD || s->kind == STEP_SWAP;
 }
 
-/* Of two steps of a queue pair that overlap. */
+/* Does the promised order hold between two overlapping steps of a queue pair? */
 static bool overlap_is_ordered(const struct step *a, const struct step *b, uint32_t relax)
 {
 	if (is_atomic(a) || is_atomic(b))

@@ -21,7 +21,7 @@
 #define MOST_STEPS 10
 #define MOST_SPAN  4 /* words of a step */
 
-/* Where a word is, in the region. */
+/* Returns the offset of a word in the region. */
 static inline uint64_t word_offset(unsigned int word)
 {
 	return word < ROW ? word * 8 : 4096 - 32 + (word - ROW) * 8;

@@ -22,7 +22,10 @@ struct lend {
 	unsigned flags; /* besides IBV_SEND_SIGNALED, where the side is not quiet */
 };
 
-/* What advertise() would post, to be changed before; the body is body's first BODY bytes. */
+/*
+ * Returns the request that advertise() would post, to be changed before; the body is body's
+ * first BODY bytes.
+ */
 struct stagdv_advertise command(struct side *s, struct ibv_sge *body, const struct lend *l);
 uint64_t advertise(struct side *s, const struct region *body, const struct lend *l, uint32_t *stag);
 uint64_t close_stag(struct side *s, const struct region *body, uint32_t stag, unsigned flags);

@@ -47,7 +47,10 @@ static void note_write(struct sim_disk *d, unsigned int word, bool durable)
 	d->writes[d->n_writes++] = (struct sim_write){word, value, d->now};
 }
 
-/* What was done before the flush came outlives power; of what came beside it nobody knows. */
+/*
+ * Operations that were done before the flush came survive a power failure; concurrent ones may
+ * or may not.
+ */
 static void flush(struct sim_disk *d, unsigned long at)
 {
 	unsigned int left = 0;
@@ -101,7 +104,7 @@ static int carry_out(struct sim_disk *d, const struct sim_io *s)
 	}
 }
 
-/* One of those that may be done now, whichever; -1: there is none. */
+/* Picks one of the operations that may be done now, at random. Returns -1 if there is none. */
 static int choose(struct sim_disk *d, unsigned int n)
 {
 	uint64_t held = atomic_load(&d->held);

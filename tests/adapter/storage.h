@@ -42,7 +42,7 @@ void storage_open(struct storage *s, enum backing b);
 void storage_open_in(struct storage *s, enum backing b, struct ibv_pd *pd);
 void storage_close(struct storage *s);
 
-/* What is on the medium. */
+/* Reads from the medium. */
 void peek(const struct storage *s, void *to, size_t n, uint64_t offset);
 void poke(const struct storage *s, const void *from, size_t n, uint64_t offset);
 

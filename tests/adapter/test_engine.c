@@ -54,7 +54,7 @@ static bool has_engine(void)
 	return found;
 }
 
-/* Who polls is noted by the engine, which looks around for as long. */
+/* Polls: the engine notes the poller, and checks its claims meanwhile. */
 static bool has_ended(struct side *s)
 {
 	struct ibv_wc wc;
@@ -64,7 +64,10 @@ static bool has_ended(struct side *s)
 	return !has_engine();
 }
 
-/* It does not turn without end: its connections do, both sides are told, and what is made then has another engine. */
+/*
+ * An engine without descriptors does not spin: its connections end, both sides are notified,
+ * and later connections have a new engine.
+ */
 static void an_engine_without_descriptors_ends(void **state)
 {
 	struct pair p;
@@ -90,7 +93,7 @@ static void an_engine_without_descriptors_ends(void **state)
 	pair_close(&p);
 }
 
-/* What the program has put there instead is still there when all has ended. */
+/* A file that the program opened under a closed number is untouched after the engine has ended. */
 static void numbers_of_others_are_left_alone(void **state)
 {
 	int mine = open("/dev/null", O_RDONLY | O_CLOEXEC), taken[8], n = 0;

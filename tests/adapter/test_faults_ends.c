@@ -186,7 +186,7 @@ static void reset_between_messages(void **state)
 	scene_close(&s);
 }
 
-/* That is how a connection should end: no event but the one. */
+/* An orderly end of a connection raises one event only. */
 static void close_between_messages(void **state)
 {
 	struct scene s;
@@ -453,7 +453,7 @@ static void terminate_as_siw_writes_it_is_understood(void **state)
 	expect_terminated(&s);
 }
 
-/* It is about a send: no read is to blame, all are flushed. */
+/* The Terminate is about a send: no read is to blame, all requests are flushed. */
 static void terminate_about_a_send_blames_no_read(void **state)
 {
 	struct ddp_hdr send = {.last = true, .opcode = RDMAP_SEND_INV, .qn = QN_SEND, .msn = 1};

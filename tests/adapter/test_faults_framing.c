@@ -139,7 +139,7 @@ static void good_fpdus_before_a_bad_one_count(void **state)
 	scene_close(&s);
 }
 
-/* Where nobody asked for CRCs, the field may hold anything. */
+/* If no side requested CRCs, the field may hold anything. */
 static void crc_field_is_ignored_where_it_is_off(void **state)
 {
 	struct scene s;

@@ -296,7 +296,7 @@ static void burst_beyond_the_ird_gets_its_terminate(void **state)
 	scene_close(&s);
 }
 
-/* What is left of the request goes with the Terminate, as RFC 5040 §4.8 wants it. */
+/* The unanswered rest of the request is in the Terminate, as RFC 5040 §4.8 requires. */
 static void expect_rest_of(const struct rdmap_read_req *q, const struct terminate *t)
 {
 	struct rdmap_read_req rest;

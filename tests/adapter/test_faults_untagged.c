@@ -291,7 +291,7 @@ static void invalidating_an_unknown_tag_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* What ibv_reg_mr() made is the program's, not the peer's. */
+/* The peer may not invalidate a region of ibv_reg_mr(). */
 static void invalidating_a_plain_region_is_refused(void **state)
 {
 	struct scene s;

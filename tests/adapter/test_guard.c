@@ -171,7 +171,10 @@ static void second_segment_after_the_change_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* One FPDU, of which half has come: what was placed was placed in time, the rest is not. */
+/*
+ * Half of an FPDU has come when the word changes: that half was placed in time, the rest is not
+ * placed.
+ */
 static void change_in_the_middle_of_a_segment(void **state)
 {
 	static uint8_t raw[2 * FPDU_MAX_LEN];
@@ -476,7 +479,7 @@ static void *let_go_later(void *arg)
 	return NULL;
 }
 
-/* Where all cells are taken an access waits for one; it does not go without. */
+/* If all cells are taken, an access waits for one rather than go without. */
 static void no_access_without_a_cell(void **state)
 {
 	struct guard_lock l;

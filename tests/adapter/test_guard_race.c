@@ -75,7 +75,7 @@ static void spin(uint64_t ns)
 		;
 }
 
-/* What was under way and should not have been shall have the time to come. */
+/* Gives an access that should not be in flight the time to show. */
 static void own_for_a_while(struct block *b)
 {
 	uint8_t mine = (uint8_t)(b->turns | 1);

@@ -53,7 +53,7 @@ static void region_is_known_by_its_chosen_key(void **state)
 	drop_region(&p->b, r);
 }
 
-/* What a node does that comes back: other memory, the same name. */
+/* A node that returns registers other memory under the same key. */
 static void same_key_can_be_chosen_again(void **state)
 {
 	struct pair *p = *state;

@@ -123,7 +123,10 @@ static void expect_answer(struct scene *s, const struct region *r, size_t len)
 	free(f);
 }
 
-/* One segment: at its arrival, before the copy, behind the copy. Behind the third look nobody looks. */
+/*
+ * A read of one segment checks the clock at its arrival, before the copy, and after the copy;
+ * after the third check it is not refused any more.
+ */
 static void read_is_refused_at_each_look(void **state)
 {
 	const size_t sizes[] = {64, 40000}; /* copied into the batch, and beside it */
@@ -162,7 +165,7 @@ static void long_answer_is_cut_off(void **state)
 	scene_close(&s);
 }
 
-/* Where the lease is over before the answer can be sent, what is sent has been copied within it. */
+/* If the lease expires before the response can be sent, the bytes sent were copied within it. */
 static void answer_that_waits_has_what_was_there_in_time(void **state)
 {
 	const size_t much = 32u << 20;
@@ -251,7 +254,10 @@ static void write_through_a_window_is_refused(void **state)
 
 /* ---- atomics ---- */
 
-/* One that was carried out too late is not answered, and not carried out again when the lease goes on. */
+/*
+ * An atomic that was carried out too late is not acknowledged, nor carried out again when the
+ * lease is extended.
+ */
 static void atomic_is_refused_at_each_look(void **state)
 {
 	for (int n = 0; n <= 3; n++) {

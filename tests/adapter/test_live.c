@@ -293,7 +293,7 @@ static void looks_may_be_taken_at_any_time(void **state)
 	pair_close(&p);
 }
 
-/* What fails has no time; nor has what was posted before a reset, by what is posted behind it. */
+/* Requests that fail are not timed; nor is a request from before a reset, by a later completion. */
 static void what_fails_has_no_time(void **state)
 {
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
@@ -704,7 +704,10 @@ static void expect_error(enum trick trick, int error)
 	end_play(pid);
 }
 
-/* Those who say nothing, or half a word, are sent away; meanwhile all goes on. And whoever is asked and says nothing is given up. */
+/*
+ * Clients that send nothing, or half a word, are disconnected, while others are served. A
+ * process that does not answer is given up.
+ */
 static void who_stalls_is_sent_away(void **state)
 {
 	struct pair p;

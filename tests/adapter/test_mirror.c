@@ -32,8 +32,8 @@
 
 /* ---- an eye on what is delivered ---- */
 
-static struct stag_qp *_Atomic writer,
-	*_Atomic mirror; /* whose deliveries, and what was sent then */
+/* whose deliveries, and what was sent then */
+static struct stag_qp *_Atomic writer, *_Atomic mirror;
 static _Atomic uint64_t sent_at_delivery;
 
 void __real_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited);
@@ -116,7 +116,7 @@ static bool is_stalled(struct side *s)
 	return stalled;
 }
 
-/* It waits for a mirror, and the program has not heard of anything. */
+/* The writer waits for a mirror, and the program has received nothing. */
 static void expect_stalled(struct side *s)
 {
 	struct ibv_wc wc;
@@ -397,7 +397,10 @@ static void take_forwards(struct slow *s, size_t bytes)
 	}
 }
 
-/* What the program posts when it has heard of the write comes behind all of it, however full the way is. */
+/*
+ * A request posted after the program heard of the write goes behind all forwards, however full
+ * the stream is.
+ */
 static void what_is_posted_afterwards_goes_behind(void **state)
 {
 	const size_t len = 16u << 20; /* more than two sockets and a batch take */
@@ -717,7 +720,7 @@ static void link_again(struct stage *s)
 	s->probe = own_region(&s->link.a, SPOT);
 }
 
-/* It is taken away, or its queue pair fails, or is destroyed. */
+/* Removes the mirror, or fails or destroys its queue pair. */
 static void end_mirror(struct stage *s, unsigned long how)
 {
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};

@@ -227,7 +227,10 @@ static void no_body_at_all(void **state)
 	expect_end(&s->p.a, end, stag, 5);
 }
 
-/* What a standard peer ends a command with; it works between stag peers, too. */
+/*
+ * A standard peer ends a command with a Send with Invalidate; that works between stag peers,
+ * too.
+ */
 static void send_with_invalidate_is_an_end(void **state)
 {
 	struct stage *s = *state;
@@ -266,7 +269,7 @@ static void many_at_once_end_in_any_order(void **state)
 
 /* ---- memory ---- */
 
-/* It is there, and nothing behind it. */
+/* The piece is there, and nothing after it. */
 static void expect_piece(const uint8_t *at, const uint8_t *wanted, size_t len)
 {
 	assert_memory_equal(at, wanted, len);
@@ -593,7 +596,7 @@ static void in_error(void **state)
 	assert_int_equal(ibv_modify_qp(s->p.a.qp, &attr, IBV_QP_STATE), 0);
 	await(open_stags(s->p.a.ctx) == 0);
 	assert_int_equal(life_of(s->p.a.ctx, stag).end, STAGDV_STAG_ORPHANED);
-	/* What is posted then comes straight back, and its STag with it. */
+	/* A later post is flushed, and its STag ends with it. */
 	expect_failed(&s->p.a, advertise(&s->p.a, s->out, &l, &stag), IBV_WC_WR_FLUSH_ERR);
 	expect_orphaned(s, s->p.a.ctx, stag);
 }
@@ -787,7 +790,10 @@ static void write_by_hand(struct stage *s, struct ibv_mw *mw)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-/* Of several that are posted at once only the last is rung for. With markers each goes by itself, but not before. */
+/*
+ * Of several requests posted at once only the last is transmitted by a call. With markers each
+ * is sent by itself, but not before.
+ */
 static void many_go_out_together(void **state)
 {
 	enum { MANY = 8 };
@@ -821,7 +827,7 @@ static void many_go_out_together(void **state)
 		end_by_b(s, stags[i], (uint32_t)i);
 }
 
-/* Of a 4 KiB write, at the side that commands: counted by the adapter. */
+/* Counts a 4 KiB write with the adapter's counters, at the side that commands. */
 static void one_post_and_one_completion(void **state)
 {
 	struct side_wish quiet = {.quiet = true};

@@ -91,7 +91,7 @@ static void header_names_the_tag(void **state)
 	end_well(&s);
 }
 
-/* Whoever accepts says how; the side that connects speaks and understands each of them. */
+/* The side that accepts chooses the encoding; the side that connects supports each of them. */
 static void connecting_side_takes_what_it_is_told(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));

@@ -67,7 +67,7 @@ static void full_queue_refuses(void **state)
 	pair_close(&p);
 }
 
-/* One read at a time where the peer takes one; the others wait, none fails. */
+/* If the peer accepts one read at a time, the others wait, and none fails. */
 static void reads_beyond_the_ord_wait(void **state)
 {
 	struct pair p;
@@ -211,7 +211,7 @@ static void what_is_posted_in_error_comes_back(void **state)
 	pair_close(&p);
 }
 
-/* What was posted before the disconnect arrives, all of it. */
+/* Everything that was posted before the disconnect arrives. */
 static void disconnect_sends_what_was_posted(void **state)
 {
 	struct pair p;

@@ -124,7 +124,7 @@ static void only_solicited_work_wakes_who_asked_for_that(void **state)
 	pair_close(&p);
 }
 
-/* What fails is always worth an event. */
+/* A failed completion always raises an event. */
 static void failure_wakes_who_asked_for_solicited_work(void **state)
 {
 	struct pair p;
@@ -206,7 +206,7 @@ static void shared_receives_serve_two_queue_pairs(void **state)
 	pair_close(&p);
 }
 
-/* One event an arming, when fewer than the limit are left. */
+/* An armed limit raises one event, when fewer receives than the limit are left. */
 static void limit_is_told_once(void **state)
 {
 	struct ibv_srq_attr attr = {.srq_limit = 3};

@@ -25,7 +25,10 @@ static void a_reset_ends_the_connection(void **state)
 	pair_close(&p);
 }
 
-/* It does not take the connection; to try that again is an error, and no more. */
+/*
+ * The reset queue pair does not take the connection; a second attempt is an error, and nothing
+ * worse.
+ */
 static void accepting_on_a_reset_one_fails_twice(void **state)
 {
 	struct side a, b;

@@ -196,8 +196,8 @@ static size_t longest_run(const uint8_t *at, size_t len, uint8_t of)
 }
 
 /*
- * Of what was ours nothing was read. A byte that looks like it says nothing: a Terminate may lie there, in the place of data
- * that was promised and did not come.
+ * None of our bytes was read. A byte that looks like ours proves nothing: a Terminate may lie
+ * in the place of announced data that did not come.
  */
 static void expect_nothing_was_read(const struct fire *f)
 {

@@ -107,7 +107,7 @@ static void send_to(struct pair *p)
 	expect_sent(&p->a, post_send(&p->a, out, 0, 64));
 }
 
-/* One sleeps; another polls for a queue pair that is new, and gives up. */
+/* A thread sleeps; another polls for a new queue pair, and gives up. */
 static void a_sleeper_hears_of_what_a_poller_left(void **state)
 {
 	struct side_wish with_channel = {.channel = true}, shared;

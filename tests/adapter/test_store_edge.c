@@ -112,7 +112,7 @@ static void completions_come_as_they_are_ready_where_that_is_allowed(void **stat
 	expect_done(&t->u, 1);
 }
 
-/* One takes its time, and meanwhile the queue is used many times over. */
+/* A slow request holds its entry while the queue is used many times over. */
 static void a_slow_one_takes_one_entry_only(void **state)
 {
 	struct scene *t = *state;
@@ -186,7 +186,10 @@ static void what_overlaps_waits_unless_that_was_given_up(void **state)
 	}
 }
 
-/* Of any length, across any edge: the second waits where they share a byte, and only there. */
+/*
+ * For any length, across any boundary, the second operation waits if they share a byte, and
+ * only then.
+ */
 static void every_length_is_looked_at(void **state)
 {
 	struct scene *t = *state;
@@ -492,7 +495,7 @@ static void without_order_an_error_is_its_own(void **state)
 	expect_done(&t->u, 2);
 }
 
-/* What is before the bad one is carried out, held back or not; what is behind it never goes. */
+/* Requests before the bad one are carried out, held back or not; those behind it never go. */
 static void a_bad_key_lets_those_before_it_finish(void **state)
 {
 	struct scene *t = *state;
@@ -644,7 +647,7 @@ static void a_region_is_not_deregistered_in_the_middle(void **state)
 	t->s.region = stagdv_reg_store_mr(t->s.pd, t->s.medium, &attr);
 }
 
-/* What is under way is its parent's: a child need not wait for what it will never hear of. */
+/* Operations in flight belong to the parent: a child does not wait for them. */
 static void a_forked_child_destroys_what_it_inherited(void **state)
 {
 	struct scene *t = *state;

@@ -21,7 +21,7 @@
 #define MOST_LASTING 4096
 #define REMOTES	     4 /* with as many of this process: what a poller reads each time */
 
-/* What a queue pair keeps less than the judge is told, for a test of the tests. */
+/* An order that the queue pair keeps less strictly than the checker is told, to test the tests. */
 struct lie {
 	uint32_t relax;
 	bool forgetful_disk;
@@ -233,7 +233,10 @@ static bool does_last(struct trial *t, uint64_t value)
 	return false;
 }
 
-/* Of a barrier that completed, or of a durable step: is what was written there when the power goes? */
+/*
+ * After a barrier that completed, or a durable step: does the written data survive a power
+ * failure?
+ */
 static bool outlives_power(struct trial *t, const struct step *s)
 {
 	for (int i = 0; i < s->span; i++) {

@@ -257,7 +257,7 @@ static void begin_with(struct story *s, const struct stagdv_store_attr *attr, ui
 	dice_fill(s->m->at, SPACE);
 }
 
-/* What a standard peer does not speak. */
+/* Skips tests of messages that a standard peer does not have. */
 static void need_extensions(void)
 {
 	const char *set = getenv("STAG_EXTENSIONS");
@@ -521,7 +521,7 @@ static void our_read_completes_behind_the_peers_write(void **state)
 	end(&s);
 }
 
-/* Nobody waits for a write at this level; a barrier does. */
+/* A barrier waits for a write at this level; nothing else does. */
 static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
 {
 	struct stagdv_store_attr attr = {
@@ -548,7 +548,7 @@ static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
 	end(&s);
 }
 
-/* What is posted behind a barrier goes when it is answered. */
+/* Requests posted behind a barrier go when it is answered. */
 static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
 {
 	struct stagdv_medium_counters before, after;

@@ -677,7 +677,7 @@ static void atomics_of_many_add_up(void **state)
 	assert_int_equal(sums[0] + sums[1] + sums[2], 4 * lessened(3000));
 }
 
-/* Nobody polls: the engine does, and the channel wakes the sleeper. */
+/* No thread polls: the engine does, and the channel wakes the sleeper. */
 static void a_sleeper_is_woken(void **state)
 {
 	struct scene *t = *state;
@@ -716,7 +716,7 @@ static void a_sleeper_is_woken(void **state)
 	user_close(&u);
 }
 
-/* Who waits in poll(2) needs no thread of ours to be polling. */
+/* A thread that waits in poll(2) does not need another thread to poll. */
 static void the_descriptor_becomes_readable(void **state)
 {
 	struct scene *t = *state;

@@ -12,7 +12,7 @@
 
 #define ALL_REMOTE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Nobody on the other side polls or waits; its memory is served all the same. */
+/* The other side neither polls nor waits; peers can still access its memory. */
 static void target_that_never_polls_is_served(void **state)
 {
 	struct pair p;

@@ -571,7 +571,7 @@ static void say_mpa(struct trace_conn *t, int who, bool reply)
 	pass(t, who, buf, (size_t)mpa_encode(&f, buf, sizeof(buf)));
 }
 
-/* One FPDU in three pieces: headers, payload, trailer. */
+/* Passes an FPDU in three pieces: headers, payload, trailer. */
 static void say_fpdu(struct trace_conn *t, int who, const struct ddp_hdr *h, const void *payload,
 		     size_t len)
 {
@@ -623,7 +623,7 @@ static void tshark_finds_flawless_iwarp_in_it(void **state)
 	assert_int_equal(system(command), 0);
 }
 
-/* One FPDU, gathered into a buffer; returns its length. */
+/* Gathers an FPDU into a buffer; returns its length. */
 static size_t put_fpdu(uint8_t *buf, const struct ddp_hdr *h, const void *payload, size_t len)
 {
 	size_t hdr = ddp_encode(h, buf + 2), end;

@@ -582,7 +582,7 @@ static void half_an_answer_under_crc_ends_as_it_began(void **state)
 	}
 }
 
-/* Who waits for a write by looking at its end sees it when the CRC has been checked. */
+/* A program that polls a write's last bytes sees them after the CRC has been checked. */
 static void the_end_of_a_write_comes_last(void **state)
 {
 	enum { LEN = 40000 };
@@ -729,7 +729,7 @@ static void terminate_in_a_run_is_heard(void **state)
 	free(b);
 }
 
-/* What is promised is what comes: the segments that follow, and never the last one. */
+/* The announced segments are those that follow, and never include the last one. */
 static void run_is_promised_where_it_fits(void **state)
 {
 	static const struct {

@@ -51,7 +51,7 @@ static const struct {
 	[PIECED] = {IBV_ACCESS_LOCAL_WRITE, true, ROOM, IOVA},
 };
 
-/* One after the other, with a margin before each and after the last. */
+/* The places, one after the other, with a margin before each and after the last. */
 static uint8_t memory[2 * BIG_ROOM + (PLACES - 2) * ROOM + (PLACES + 1) * MARGIN]
 	__attribute__((aligned(64)));
 

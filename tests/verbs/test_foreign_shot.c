@@ -305,7 +305,7 @@ static void so_many_and_no_more(void **state)
 	lend(1);
 }
 
-/* One that stays keeps what it lent. */
+/* A queue pair that stays keeps its STags. */
 static void they_end_with_the_queue_pair(void **state)
 {
 	struct ibv_qp other = qp;

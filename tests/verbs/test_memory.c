@@ -90,7 +90,7 @@ static void memory_that_is_not_mapped_is_refused(void **state)
 	munmap(hole, 3 * 4096);
 }
 
-/* What cannot be written cannot be lent for writing, and can still be lent for reading. */
+/* Read-only memory cannot be registered for writing, and still can for reading. */
 static void memory_that_is_read_only_is_refused_for_writing(void **state)
 {
 	struct domain *d = *state;
@@ -129,7 +129,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Whoever kept a key opens nothing with it, however much is registered after him. */
+/* An old key gives access to nothing, however much is registered later. */
 static void a_key_is_not_used_again_for_long(void **state)
 {
 	enum { N = 40000 };

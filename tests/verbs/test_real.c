@@ -167,7 +167,7 @@ static void datagrams_pass_on(void **state)
 	passes_on(ibv_resolve_eth_l2_from_gid, ibv_resolve_eth_l2_from_gid(&ctx, NULL, mac, &vid));
 }
 
-/* Where there is a real device, its memory is pinned, and fork is its library's matter. */
+/* A real device's memory is pinned: fork is handled by its library. */
 static void fork_passes_on(void **state)
 {
 	assert_true(real_devices_exist());

@@ -38,7 +38,7 @@ static void expect_wc(struct ibv_wc wc, uint64_t wr_id, enum ibv_wc_opcode opcod
 	assert_int_equal(wc.opcode, opcode);
 }
 
-/* One of each side came, in whatever order: returns the receiver's. */
+/* Waits for a completion on each side, in any order; returns the receiver's. */
 static struct ibv_wc wait_both(struct pair *p, uint64_t send_id, enum ibv_wc_opcode opcode)
 {
 	struct ibv_wc first = wait_wc(p), second = wait_wc(p);
@@ -233,7 +233,7 @@ static void an_aborted_list_was_never_there(void **state)
 	a_list_is_done_in_order(state);
 }
 
-/* One bad request, and none of the list is posted. */
+/* A bad request drops the whole list. */
 static void an_error_drops_the_whole_list(void **state)
 {
 	struct pair *p = *state;
@@ -356,7 +356,7 @@ static void commands_lend_and_end_in_lists(void **state)
 	assert_int_equal(open_stags(p), 0);
 }
 
-/* What a list was to lend is withdrawn with it, however it came to nothing. */
+/* STags that a list was to advertise are withdrawn when the list is dropped for any reason. */
 static void a_list_that_is_dropped_lends_nothing(void **state)
 {
 	struct pair *p = *state;
@@ -388,7 +388,7 @@ static void a_list_that_is_dropped_lends_nothing(void **state)
 	expect_nothing_sent(p);
 }
 
-/* Of a connection that has ended nothing stays open. */
+/* After the end of a connection no STag stays open. */
 static void a_failed_queue_pair_lends_nothing(void **state)
 {
 	struct pair *p = *state;
@@ -436,7 +436,7 @@ static void a_setter_needs_a_request(void **state)
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 }
 
-/* What was not asked for at creation is refused, as is what iWARP does not have. */
+/* Operations not requested at creation are refused, as are those that iWARP does not have. */
 static void operations_not_asked_for_are_refused(void **state)
 {
 	struct pair *p = *state;

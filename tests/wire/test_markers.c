@@ -57,7 +57,7 @@ static void rfc5044_second_vector_has_its_marker_at_20(void **state)
 	assert_memory_equal(raw + 24, fpdu + 20, 28);
 }
 
-/* It belongs to this FPDU, says 0, and the next one counts from behind it. */
+/* The marker belongs to this FPDU and holds 0, and the next one counts from behind it. */
 static void a_marker_right_before_the_length_field_says_0(void **state)
 {
 	assert_int_equal(markers_insert(1024, fpdu, 600, raw), 608);

@@ -252,7 +252,7 @@ static void siws_reject_of_markers_is_understood(void **state)
 	assert_same_frame(&f, &(struct mpa_frame){.reply = true, .flags = MPA_REJECT, .rev = 1});
 }
 
-/* It echoes every flag of the request, our offer and its own GSO bit among them. */
+/* The peer echoes every flag of the request, our offer and its own GSO bit among them. */
 static void echoed_reserved_bits_are_kept_and_accept_nothing(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
