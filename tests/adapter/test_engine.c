@@ -94,7 +94,7 @@ static void an_engine_without_descriptors_ends(void **state)
 }
 
 /* A file that the program opened under a closed number is untouched after the engine has ended. */
-static void numbers_of_others_are_left_alone(void **state)
+static void reused_descriptor_numbers_are_left_alone(void **state)
 {
 	int mine = open("/dev/null", O_RDONLY | O_CLOEXEC), taken[8], n = 0;
 	struct sockaddr_storage peer;
@@ -120,7 +120,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_engine_without_descriptors_ends),
-		cmocka_unit_test(numbers_of_others_are_left_alone),
+		cmocka_unit_test(reused_descriptor_numbers_are_left_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

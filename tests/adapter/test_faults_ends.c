@@ -307,7 +307,7 @@ static void reset_while_we_close(void **state)
 }
 
 /* The other direction is open until the peer closes it. */
-static void what_comes_after_our_close_is_taken(void **state)
+static void messages_after_our_close_are_received(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state);
@@ -505,7 +505,7 @@ static void terminate_of_any_length_is_the_end(void **state)
 }
 
 /* Nothing counts that a peer sends behind its Terminate. */
-static void what_follows_a_terminate_is_ignored(void **state)
+static void bytes_after_a_terminate_are_ignored(void **state)
 {
 	static const uint8_t why[4] = {0x20, 0x01};
 	struct scene s;
@@ -521,7 +521,7 @@ static void what_follows_a_terminate_is_ignored(void **state)
 }
 
 /* Nor what it sends behind a message that was refused. */
-static void what_follows_a_fault_is_ignored(void **state)
+static void bytes_after_a_fault_are_ignored(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state);
@@ -611,7 +611,7 @@ int main(void)
 		cmocka_unit_test(reset_while_a_read_waits),
 		cmocka_unit_test(close_while_a_read_waits),
 		cmocka_unit_test(reset_while_we_close),
-		cmocka_unit_test(what_comes_after_our_close_is_taken),
+		cmocka_unit_test(messages_after_our_close_are_received),
 		cmocka_unit_test(fault_while_we_close),
 		cmocka_unit_test(terminate_about_a_read_fails_it),
 		cmocka_unit_test(terminate_about_the_second_read_fails_that),
@@ -622,8 +622,8 @@ int main(void)
 		cmocka_unit_test(terminate_about_a_write_blames_no_read),
 		cmocka_unit_test(terminate_of_other_layers_flushes_all),
 		cmocka_unit_test(terminate_of_any_length_is_the_end),
-		cmocka_unit_test(what_follows_a_terminate_is_ignored),
-		cmocka_unit_test(what_follows_a_fault_is_ignored),
+		cmocka_unit_test(bytes_after_a_terminate_are_ignored),
+		cmocka_unit_test(bytes_after_a_fault_are_ignored),
 		cmocka_unit_test(waiting_for_the_peer_to_close_is_idle),
 	};
 

@@ -115,7 +115,7 @@ static void index_that_is_taken_is_refused(void **state)
 	drop_region(&p->b, r);
 }
 
-static void what_makes_no_sense_is_refused(void **state)
+static void invalid_attributes_are_refused(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->b, LEN);
@@ -211,7 +211,7 @@ int main(void)
 		cmocka_unit_test(same_key_can_be_chosen_again),
 		cmocka_unit_test(answer_under_way_does_not_take_one_for_the_other),
 		cmocka_unit_test(index_that_is_taken_is_refused),
-		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(invalid_attributes_are_refused),
 		cmocka_unit_test(chosen_keys_are_anywhere),
 		cmocka_unit_test(ordinary_regions_go_round_chosen_ones),
 	};

@@ -94,7 +94,7 @@ static const json_t *region_of(const json_t *all, uint32_t stag)
 
 /* ---- what is said ---- */
 
-static void it_says_what_passed(void **state)
+static void query_reports_traffic(void **state)
 {
 	struct stagdv_counters c;
 	struct pair p;
@@ -120,7 +120,7 @@ static void it_says_what_passed(void **state)
 	pair_close(&p);
 }
 
-static void it_says_its_queue_pairs(void **state)
+static void query_lists_queue_pairs(void **state)
 {
 	struct stagdv_counters c;
 	struct pair p;
@@ -148,7 +148,7 @@ static void it_says_its_queue_pairs(void **state)
 	json_decref(o);
 }
 
-static void it_says_what_it_lends(void **state)
+static void query_lists_valid_keys(void **state)
 {
 	struct pair p;
 	struct region *r;
@@ -273,7 +273,7 @@ static void *write_on(void *arg)
 }
 
 /* While others post and complete: each look is whole, and counts never go back. */
-static void looks_may_be_taken_at_any_time(void **state)
+static void queries_are_consistent_under_load(void **state)
 {
 	json_int_t before = 0, posts;
 	struct pair p;
@@ -294,7 +294,7 @@ static void looks_may_be_taken_at_any_time(void **state)
 }
 
 /* Requests that fail are not timed; nor is a request from before a reset, by a later completion. */
-static void what_fails_has_no_time(void **state)
+static void failed_requests_are_not_timed(void **state)
 {
 	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 	struct pair p;
@@ -373,7 +373,7 @@ static void garbage_is_not_answered(void **state)
 }
 
 /* A document that is longer than what the kernel keeps for one who does not read. */
-static void who_does_not_read_holds_up_nobody(void **state)
+static void client_that_does_not_read_delays_nobody(void **state)
 {
 	struct ibv_mr *mr[4096];
 	struct pair p;
@@ -469,7 +469,7 @@ static void be_a_child(void *arg)
 	pair_close(&p);
 }
 
-static void a_child_speaks_for_itself(void **state)
+static void forked_child_serves_its_own_queries(void **state)
 {
 	int self = getpid();
 	struct pair p;
@@ -708,7 +708,7 @@ static void expect_error(enum trick trick, int error)
  * Clients that send nothing, or half a word, are disconnected, while others are served. A
  * process that does not answer is given up.
  */
-static void who_stalls_is_sent_away(void **state)
+static void stalled_client_is_disconnected(void **state)
 {
 	struct pair p;
 	int fd[8];
@@ -729,7 +729,7 @@ static void who_stalls_is_sent_away(void **state)
 	pair_close(&p);
 }
 
-static void liars_are_not_believed(void **state)
+static void false_answers_are_not_believed(void **state)
 {
 	expect_error(NO_JSON, EPROTO);
 	expect_error(NOT_ITS_PID, EPROTO);
@@ -747,7 +747,7 @@ static void another_cannot_speak_for_a_process(void **state)
 }
 
 /* STAG_LIVE=off, before anything else runs */
-static void nobody_looks_where_it_is_off(void **state)
+static void queries_are_not_served_when_off(void **state)
 {
 	struct pair p;
 
@@ -761,27 +761,27 @@ static void nobody_looks_where_it_is_off(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest off[] = {cmocka_unit_test(nobody_looks_where_it_is_off)};
+	const struct CMUnitTest off[] = {cmocka_unit_test(queries_are_not_served_when_off)};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_name_goes_with_the_process), /* before there is an engine */
 		cmocka_unit_test(all_processes_are_found),
 		cmocka_unit_test(descriptors_of_others_are_left_alone),
 		cmocka_unit_test(a_name_that_is_taken_disturbs_nobody),
-		cmocka_unit_test(liars_are_not_believed),
+		cmocka_unit_test(false_answers_are_not_believed),
 		cmocka_unit_test(another_cannot_speak_for_a_process),
-		cmocka_unit_test(it_says_what_passed),
-		cmocka_unit_test(it_says_its_queue_pairs),
-		cmocka_unit_test(it_says_what_it_lends),
+		cmocka_unit_test(query_reports_traffic),
+		cmocka_unit_test(query_lists_queue_pairs),
+		cmocka_unit_test(query_lists_valid_keys),
 		cmocka_unit_test(any_name_is_a_string),
 		cmocka_unit_test(times_are_taken_of_some),
 		cmocka_unit_test(each_kind_has_its_own),
-		cmocka_unit_test(looks_may_be_taken_at_any_time),
-		cmocka_unit_test(what_fails_has_no_time),
+		cmocka_unit_test(queries_are_consistent_under_load),
+		cmocka_unit_test(failed_requests_are_not_timed),
 		cmocka_unit_test(garbage_is_not_answered),
-		cmocka_unit_test(who_stalls_is_sent_away),
-		cmocka_unit_test(who_does_not_read_holds_up_nobody),
+		cmocka_unit_test(stalled_client_is_disconnected),
+		cmocka_unit_test(client_that_does_not_read_delays_nobody),
 		cmocka_unit_test(another_user_is_told_nothing),
-		cmocka_unit_test(a_child_speaks_for_itself),
+		cmocka_unit_test(forked_child_serves_its_own_queries),
 	};
 
 	if (getenv("STAG_LIVE"))

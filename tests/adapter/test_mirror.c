@@ -401,7 +401,7 @@ static void take_forwards(struct slow *s, size_t bytes)
  * A request posted after the program heard of the write goes behind all forwards, however full
  * the stream is.
  */
-static void what_is_posted_afterwards_goes_behind(void **state)
+static void requests_posted_afterwards_go_behind_forwards(void **state)
 {
 	const size_t len = 16u << 20; /* more than two sockets and a batch take */
 	struct slow s = {.f = NULL};
@@ -766,7 +766,7 @@ static void mirrors_come_and_go_under_fire(void **state)
 
 /* ---- misuse ---- */
 
-static void what_cannot_be_mirrored_is_refused(void **state)
+static void mirroring_an_unsuitable_region_is_refused(void **state)
 {
 	struct stage s;
 	struct ibv_mr *fast;
@@ -802,7 +802,7 @@ int main(void)
 		cmocka_unit_test(write_is_there_when_its_send_is_heard_of),
 		cmocka_unit_test(write_through_a_window_goes_on),
 		cmocka_unit_test(nothing_goes_on_after_unmirror),
-		cmocka_unit_test(what_is_posted_afterwards_goes_behind),
+		cmocka_unit_test(requests_posted_afterwards_go_behind_forwards),
 		cmocka_unit_test(writer_waits_for_room_and_no_other_does),
 		cmocka_unit_test(writer_that_waits_outlives_the_mirror),
 		cmocka_unit_test(writer_that_waits_can_be_destroyed),
@@ -814,7 +814,7 @@ int main(void)
 		cmocka_unit_test(writers_go_on_without_a_mirror_that_ended),
 		cmocka_unit_test(writers_of_a_strict_mirror_end_with_it),
 		cmocka_unit_test(mirror_ends_with_its_queue_pair),
-		cmocka_unit_test(what_cannot_be_mirrored_is_refused),
+		cmocka_unit_test(mirroring_an_unsuitable_region_is_refused),
 		cmocka_unit_test(mirrors_come_and_go_under_fire),
 		cmocka_unit_test(many_writers_and_two_copies),
 		cmocka_unit_test(many_writers_and_two_copies_that_confirm),

@@ -99,7 +99,7 @@ static void b_writes(struct stage *s, uint32_t stag, size_t len, uint64_t to)
 
 /* ---- a command ---- */
 
-static void what_was_agreed_is_what_was_asked_for(void **state)
+static void agreed_parameters_are_those_requested(void **state)
 {
 	static const char *const words[] = {"off", "literal", "opcodes", "bits"};
 	struct stage *s = *state;
@@ -869,7 +869,7 @@ static void one_post_and_one_completion(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(what_was_agreed_is_what_was_asked_for),
+		STORY(agreed_parameters_are_those_requested),
 		STORY(data_and_end_in_one_list),
 		STORY(a_write_command),
 		STORY(a_read_command),

@@ -169,7 +169,7 @@ static void end_both_ways(void)
 	pair_close(&p);
 }
 
-static void who_ends_it_does_so_once(void **state)
+static void stag_is_ended_exactly_once(void **state)
 {
 	unsigned long count = how_many(50, 2000);
 
@@ -268,7 +268,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_million_commands),
-		cmocka_unit_test(who_ends_it_does_so_once),
+		cmocka_unit_test(stag_is_ended_exactly_once),
 		cmocka_unit_test(a_thousand_killed_connections),
 	};
 

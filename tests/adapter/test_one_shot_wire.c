@@ -92,7 +92,7 @@ static void header_names_the_tag(void **state)
 }
 
 /* The side that accepts chooses the encoding; the side that connects supports each of them. */
-static void connecting_side_takes_what_it_is_told(void **state)
+static void connecting_side_accepts_every_encoding(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 
@@ -379,7 +379,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_names_the_tag),
-		cmocka_unit_test(connecting_side_takes_what_it_is_told),
+		cmocka_unit_test(connecting_side_accepts_every_encoding),
 		cmocka_unit_test(standard_peer_sees_standard_bytes),
 		cmocka_unit_test(standard_peer_ends_by_send_with_invalidate),
 		cmocka_unit_test(close_in_two_segments),

@@ -192,7 +192,7 @@ static void error_flushes_all_once(void **state)
 	pair_close(&p);
 }
 
-static void what_is_posted_in_error_comes_back(void **state)
+static void requests_posted_in_error_are_flushed(void **state)
 {
 	struct pair p;
 	struct region *r;
@@ -342,7 +342,7 @@ int main(void)
 		cmocka_unit_test(completions_keep_the_order_of_posts),
 		cmocka_unit_test(fence_waits_for_the_read),
 		cmocka_unit_test(error_flushes_all_once),
-		cmocka_unit_test(what_is_posted_in_error_comes_back),
+		cmocka_unit_test(requests_posted_in_error_are_flushed),
 		cmocka_unit_test(disconnect_sends_what_was_posted),
 		cmocka_unit_test(destroy_in_the_middle),
 		cmocka_unit_test(reset_forgets),

@@ -98,7 +98,7 @@ static void arming_gives_one_event(void **state)
 }
 
 /* Armed for solicited events only: a plain send is none, one with the flag is. */
-static void only_solicited_work_wakes_who_asked_for_that(void **state)
+static void solicited_only_waiter_ignores_other_work(void **state)
 {
 	struct pair p;
 	struct region *from, *in;
@@ -125,7 +125,7 @@ static void only_solicited_work_wakes_who_asked_for_that(void **state)
 }
 
 /* A failed completion always raises an event. */
-static void failure_wakes_who_asked_for_solicited_work(void **state)
+static void failure_wakes_a_solicited_only_waiter(void **state)
 {
 	struct pair p;
 
@@ -285,8 +285,8 @@ int main(void)
 		cmocka_unit_test(overflow_is_told_once_and_loses_nothing),
 		cmocka_unit_test(resize_keeps_what_is_there),
 		cmocka_unit_test(arming_gives_one_event),
-		cmocka_unit_test(only_solicited_work_wakes_who_asked_for_that),
-		cmocka_unit_test(failure_wakes_who_asked_for_solicited_work),
+		cmocka_unit_test(solicited_only_waiter_ignores_other_work),
+		cmocka_unit_test(failure_wakes_a_solicited_only_waiter),
 		cmocka_unit_test(channel_serves_several_queues),
 		cmocka_unit_test(channel_honours_nonblock),
 		cmocka_unit_test(shared_receives_serve_two_queue_pairs),

@@ -85,7 +85,7 @@ static void expect_both_done(struct scene *t)
 
 /* ---- who waits ---- */
 
-static void what_is_apart_goes_at_once_and_completes_in_turn(void **state)
+static void disjoint_requests_run_at_once_and_complete_in_order(void **state)
 {
 	struct scene *t = *state;
 
@@ -156,7 +156,7 @@ static void post_kind(struct scene *t, uint64_t id, char kind, int flags)
 		post_add(&t->u, id, id * 4096, 8, 1);
 }
 
-static void what_overlaps_waits_unless_that_was_given_up(void **state)
+static void overlapping_requests_wait_unless_relaxed(void **state)
 {
 	static const struct {
 		char first, second;
@@ -385,7 +385,7 @@ static void behind_a_fence_bytes_are_taken_when_it_goes(void **state)
 	assert_int_equal(t->disk.image[4096], 7);
 }
 
-static void what_no_buffer_takes_completes_when_it_is_visible(void **state)
+static void write_too_long_for_a_buffer_completes_when_visible(void **state)
 {
 	struct scene *t = *state;
 
@@ -592,7 +592,7 @@ static void destroying_waits_for_what_is_under_way(void **state)
 	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
 }
 
-static void what_was_accepted_outlives_its_queue_pair(void **state)
+static void accepted_write_outlives_its_queue_pair(void **state)
 {
 	struct scene *t = *state;
 	struct user old = t->u;
@@ -731,10 +731,10 @@ static void more_queue_pairs_than_a_poller_reads_at_once(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(what_is_apart_goes_at_once_and_completes_in_turn),
+		STORY(disjoint_requests_run_at_once_and_complete_in_order),
 		STORY(completions_come_as_they_are_ready_where_that_is_allowed),
 		STORY(a_slow_one_takes_one_entry_only),
-		STORY(what_overlaps_waits_unless_that_was_given_up),
+		STORY(overlapping_requests_wait_unless_relaxed),
 		STORY(every_length_is_looked_at),
 		STORY(two_reads_do_not_wait),
 		STORY(a_fence_waits_for_all_and_all_behind_it_for_its_beginning),
@@ -745,9 +745,9 @@ int main(int argc, char **argv)
 		STORY(an_accepted_write_has_left_the_callers_memory),
 		STORY(accepted_writes_take_no_room_in_the_queue),
 		STORY(behind_a_fence_bytes_are_taken_when_it_goes),
-		STORY(what_no_buffer_takes_completes_when_it_is_visible),
+		STORY(write_too_long_for_a_buffer_completes_when_visible),
 		STORY(an_accepted_write_that_is_lost_ends_the_queue_pair),
-		STORY(what_was_accepted_outlives_its_queue_pair),
+		STORY(accepted_write_outlives_its_queue_pair),
 		STORY(a_new_level_is_that_of_what_is_posted_next),
 		STORY(a_new_order_holds_between_those_that_have_it),
 		STORY(in_order_an_error_ends_the_queue_pair),

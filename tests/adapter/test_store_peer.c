@@ -582,7 +582,7 @@ static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
 }
 
 /* The stream ends when what it brought is there. */
-static void what_came_before_the_end_is_carried_out(void **state)
+static void writes_before_the_end_are_carried_out(void **state)
 {
 	struct story s;
 	struct region *in;
@@ -1076,7 +1076,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(our_read_completes_behind_the_peers_write),
 		cmocka_unit_test(an_accepted_write_holds_up_nothing_but_a_barrier),
 		cmocka_unit_test(a_barrier_flushes_and_holds_up_what_is_behind),
-		cmocka_unit_test(what_came_before_the_end_is_carried_out),
+		cmocka_unit_test(writes_before_the_end_are_carried_out),
 		cmocka_unit_test(a_write_outlives_its_queue_pair),
 		cmocka_unit_test(a_write_without_the_right_changes_nothing),
 		cmocka_unit_test(a_request_without_the_right_is_refused),

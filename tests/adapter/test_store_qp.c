@@ -573,7 +573,7 @@ static void a_truncated_file_is_an_error_of_the_medium(void **state)
 	expect_state(&t->u, IBV_QPS_ERR);
 }
 
-static void where_order_is_given_up_an_error_is_one_requests_own(void **state)
+static void relaxed_error_fails_one_request_only(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.attr.relax = NO_ORDER};
@@ -848,7 +848,7 @@ int main(int argc, char **argv)
 		STORY(a_region_begins_where_its_users_were_told),
 		STORY(a_region_needs_an_aligned_address),
 		STORY(a_truncated_file_is_an_error_of_the_medium),
-		STORY(where_order_is_given_up_an_error_is_one_requests_own),
+		STORY(relaxed_error_fails_one_request_only),
 		STORY(the_other_states_are_as_ever),
 		STORY(a_medium_stays_while_regions_use_it),
 		STORY(atomics_of_many_add_up),

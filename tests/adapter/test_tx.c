@@ -316,7 +316,7 @@ static void let_engine_run(void)
 }
 
 /* The stream takes nothing more; what the peer said before it left is heard all the same. */
-static void what_came_is_received_though_sending_fails(void **state)
+static void received_messages_are_delivered_though_sending_fails(void **state)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
 	struct ibv_send_wr *bad_send, send = {.opcode = IBV_WR_SEND};
@@ -401,7 +401,7 @@ static void an_answer_completes_behind_what_it_answers(void **state)
  * Two answers in one batch, of which the stream takes the first: the peer has it, and the region goes. The rest of the batch
  * goes out all the same.
  */
-static void what_was_sent_needs_its_memory_no_more(void **state)
+static void sent_data_no_longer_needs_its_memory(void **state)
 {
 	enum { LEN = 8192 };
 	struct ibv_mr *first;
@@ -771,9 +771,9 @@ int main(void)
 		cmocka_unit_test(no_key_is_held_between_goes),
 		cmocka_unit_test(a_window_being_read_ends_with_its_queue_pair),
 		cmocka_unit_test(the_count_of_reads_wraps_around),
-		cmocka_unit_test(what_came_is_received_though_sending_fails),
+		cmocka_unit_test(received_messages_are_delivered_though_sending_fails),
 		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
-		cmocka_unit_test(what_was_sent_needs_its_memory_no_more),
+		cmocka_unit_test(sent_data_no_longer_needs_its_memory),
 		cmocka_unit_test(half_an_answer_is_not_ended_from_memory_taken_back),
 		cmocka_unit_test(half_an_answer_under_crc_ends_as_it_began),
 		cmocka_unit_test(the_end_of_a_write_comes_last),

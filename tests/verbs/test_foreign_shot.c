@@ -193,7 +193,7 @@ static void a_region_and_a_send(void **state)
 	assert_int_equal(stagdv_withdraw(&qp, stag, &reference), ENOENT);
 }
 
-static void who_only_reads_may_not_write(void **state)
+static void read_right_does_not_allow_writes(void **state)
 {
 	struct stagdv_advertise wr = usual();
 	uint32_t stag;
@@ -293,7 +293,7 @@ static void lend(unsigned n)
 		assert_int_equal(stagdv_post_send_advertise(&qp, &wr, &stag), 0);
 }
 
-static void so_many_and_no_more(void **state)
+static void clients_beyond_the_limit_are_refused(void **state)
 {
 	struct stagdv_advertise wr = usual();
 	uint32_t stag;
@@ -306,7 +306,7 @@ static void so_many_and_no_more(void **state)
 }
 
 /* A queue pair that stays keeps its STags. */
-static void they_end_with_the_queue_pair(void **state)
+static void stags_end_with_the_queue_pair(void **state)
 {
 	struct ibv_qp other = qp;
 
@@ -323,7 +323,7 @@ static void they_end_with_the_queue_pair(void **state)
 	assert_int_equal(stagdv_withdraw(&qp, KEY_BASE, NULL), ENOENT);
 }
 
-static void they_end_with_the_connection(void **state)
+static void stags_end_with_the_connection(void **state)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 
@@ -396,14 +396,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_region_and_a_send, begin, end),
-		cmocka_unit_test_setup_teardown(who_only_reads_may_not_write, begin, end),
+		cmocka_unit_test_setup_teardown(read_right_does_not_allow_writes, begin, end),
 		cmocka_unit_test_setup_teardown(an_inline_body_is_copied, begin, end),
 		cmocka_unit_test_setup_teardown(a_close_invalidates, begin, end),
 		cmocka_unit_test_setup_teardown(a_close_is_plain_where_that_is_all, begin, end),
 		cmocka_unit_test_setup_teardown(errors_leave_nothing, begin, end),
-		cmocka_unit_test_setup_teardown(so_many_and_no_more, begin, end),
-		cmocka_unit_test_setup_teardown(they_end_with_the_queue_pair, begin, end),
-		cmocka_unit_test_setup_teardown(they_end_with_the_connection, begin, end),
+		cmocka_unit_test_setup_teardown(clients_beyond_the_limit_are_refused, begin, end),
+		cmocka_unit_test_setup_teardown(stags_end_with_the_queue_pair, begin, end),
+		cmocka_unit_test_setup_teardown(stags_end_with_the_connection, begin, end),
 		cmocka_unit_test_setup_teardown(threads_share_it, begin, end),
 	};
 

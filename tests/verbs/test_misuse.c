@@ -232,7 +232,7 @@ static void datagram_services_are_not_iwarps(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static void what_needs_a_kernel_or_infiniband_is_not_supported(void **state)
+static void calls_for_a_kernel_or_infiniband_are_not_supported(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
@@ -307,7 +307,7 @@ int main(void)
 		cmocka_unit_test(shared_receive_queues_have_limits),
 		cmocka_unit_test(only_basic_shared_receive_queues_exist),
 		cmocka_unit_test(datagram_services_are_not_iwarps),
-		cmocka_unit_test(what_needs_a_kernel_or_infiniband_is_not_supported),
+		cmocka_unit_test(calls_for_a_kernel_or_infiniband_are_not_supported),
 		cmocka_unit_test(a_parent_domain_needs_a_plain_one),
 		cmocka_unit_test(the_log_says_why),
 	};

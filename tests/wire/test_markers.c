@@ -108,7 +108,7 @@ static void markers_at_each_phase_are_where_the_rfc_wants_them(void **state)
 		}
 }
 
-static void what_goes_in_comes_out_at_each_phase(void **state)
+static void markers_are_stripped_at_each_phase(void **state)
 {
 	for (uint64_t pos = 0; pos < 512; pos += 4)
 		for (size_t len = 20; len < 5200; len += 4 + len / 6 / 4 * 4) {
@@ -213,7 +213,7 @@ int main(void)
 		cmocka_unit_test(no_marker_follows_the_crc),
 		cmocka_unit_test(all_markers_of_an_fpdu_point_to_its_beginning),
 		cmocka_unit_test(markers_at_each_phase_are_where_the_rfc_wants_them),
-		cmocka_unit_test(what_goes_in_comes_out_at_each_phase),
+		cmocka_unit_test(markers_are_stripped_at_each_phase),
 		cmocka_unit_test(markers_come_out_in_place),
 		cmocka_unit_test(the_largest_fpdu_goes_and_comes),
 		cmocka_unit_test(the_last_marker_of_the_largest_ulpdu_still_fits_its_pointer),
