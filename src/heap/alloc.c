@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * alloc.c - memory from the heap and back: the public calls.
+ * alloc.c - the public calls that allocate and free.
  *
- * Three ways, by size: objects of a class, from the thread's span at hand; medium ones, some slices
+ * Three ways, by size: objects of a class, from the thread's current span; medium ones, some slices
  * of a block of this process; large ones, a run of slots of their own.
  */
 #include "heap.h"
@@ -17,7 +17,7 @@
 
 /* ---- allocate ---------------------------------------------------------------- */
 
-/* When the span at hand does not do. */
+/* Slow path: the current span cannot serve the request. */
 static __attribute__((noinline)) void *small_slow(struct stag_heap *heap, unsigned int class)
 {
 	struct heap_thread *thread = thread_find(heap);
@@ -38,7 +38,7 @@ static __attribute__((noinline)) void *small_slow(struct stag_heap *heap, unsign
 	return ptr;
 }
 
-/* The span at hand is full, and we are inside. */
+/* The current span is full; the thread is inside. */
 static __attribute__((noinline)) void *small_refill(struct heap_thread *thread, unsigned int class)
 {
 	void *ptr = NULL;
@@ -112,7 +112,7 @@ static inline struct heap_span *kept_span(struct stag_heap *heap, uint64_t slice
 	return span;
 }
 
-/* Other threads may take what the new block has: then another is taken. */
+/* Other threads may use up the new block: then another one is taken. */
 static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
 {
 	struct heap_span *span = kept_span(heap, slices, step);
@@ -177,7 +177,7 @@ static __attribute__((noinline)) void *big(struct stag_heap *heap, uint64_t size
 	return alloc_big(heap, size, alignment);
 }
 
-/* Too big for a class. Apart, so that one that is at hand is had without registers to save. */
+/* Too big for a class. A function of its own, so that the fast path saves no registers. */
 static __attribute__((noinline)) void *alloc_above(struct stag_heap *heap, uint64_t size)
 {
 	struct heap_span *span = kept_span(heap, slices_for(heap, size), 1);
@@ -418,7 +418,10 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 	lock_release(&heap->local.lock);
 }
 
-/* Free, and at hand for the next one of its size; inside. False: there is one already. */
+/*
+ * Caches a freed medium span for the next request of its size; inside. Returns false if there is
+ * one already.
+ */
 static bool keep_medium(struct heap_thread *thread, struct heap_span *span)
 {
 	struct heap_span **at = &thread->kept[heap_load(&span->slices) % HEAP_KEPT];
@@ -434,7 +437,10 @@ static bool keep_medium(struct heap_thread *thread, struct heap_span *span)
 	return true;
 }
 
-/* Does more than set bits: the span is shared in, or this is its first free or its last. Inside. */
+/*
+ * Frees with more than bits to set: the span has shared objects, or this is its first or last free
+ * object. Inside.
+ */
 static __attribute__((noinline)) void free_own_inside(struct heap_thread *thread,
 						      struct heap_span *span, uint32_t number)
 {
@@ -518,7 +524,7 @@ static __attribute__((noinline)) void free_others(struct stag_heap *heap, struct
 		span_free_remote(heap, span, number);
 }
 
-/* The usual case is an object of this thread's, and only bits change. */
+/* Usual case: an object of this thread, where only bits change. */
 STAG_EXPORT void stag_heap_free(struct stag_heap *heap, void *ptr)
 {
 	struct heap_thread *thread = thread_here.thread;
@@ -547,7 +553,7 @@ STAG_EXPORT void stag_heap_free(struct stag_heap *heap, void *ptr)
 
 /* ---- realloc --------------------------------------------------------------------------- */
 
-/* Stays where it is if it fits and at least half would be used. */
+/* Does not move the object if the new size fits and at least half would be used. */
 STAG_EXPORT void *stag_heap_realloc(struct stag_heap *heap, void *ptr, size_t size)
 {
 	struct object object;

@@ -104,7 +104,9 @@ static void open_entry(struct stag_heap *heap, uint32_t index)
 	hint_set(&heap->hints.open, index);
 }
 
-/* Tails open from the last to the first, so what is left of a run after a death is its beginning. */
+/*
+ * Tails are opened from the last to the first, so the rest of a run after a death is its beginning.
+ */
 static uint32_t tails_left(struct stag_heap *heap, uint32_t index)
 {
 	uint32_t n = heap_load(&heap->descs[index].tails);
@@ -119,7 +121,7 @@ static uint32_t tails_left(struct stag_heap *heap, uint32_t index)
 	return n;
 }
 
-/* The entry says RELEASING, by this process. Returns the bytes. */
+/* The entry is RELEASING, by this process. Returns the bytes. */
 static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -136,7 +138,7 @@ static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 		heap_store(&heap->descs[index + i].was_run, 1);
 		open_entry(heap, index + i);
 	}
-	if (run) /* one that dies in TAKING may not have looked for late writers yet */
+	if (run) /* a process that dies in TAKING may not have checked for late writers yet */
 		heap_store(&desc->was_run, 1);
 	heap_store(&desc->tails, 0);
 	heap_store(&desc->deadline, 0);
@@ -182,7 +184,7 @@ uint64_t block_release_idle(struct stag_heap *heap, uint64_t now)
 
 /* ---- one block ------------------------------------------------------------ */
 
-/* A hint that says too much goes, unless it has come true meanwhile. */
+/* Clears a hint that is wrongly set, unless it has become true meanwhile. */
 static void correct_hint(struct stag_heap *heap, struct hint_map *map, uint32_t index,
 			 enum block_phase phase)
 {
@@ -232,7 +234,7 @@ static void write_header(struct stag_heap *heap, uint32_t index, uint64_t data_o
 	heap_store(&block->run_shared, 0);
 }
 
-/* Figure 6: an entry says TAKING; memory for it, and it lives. */
+/* Figure 6: the entry is TAKING; allocates its memory and makes it live. */
 static int bring_up(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -309,7 +311,7 @@ static int64_t took(struct stag_heap *heap, int64_t index)
 	return index;
 }
 
-/* The heap or the system is full: what is idle goes back, and what the dead had. */
+/* The heap or the system is full: releases idle blocks, and reaps dead processes. */
 static void make_room(struct stag_heap *heap)
 {
 	proc_reap(heap, 0);
@@ -365,7 +367,7 @@ static int plan_run(struct stag_heap *heap, uint64_t size, uint64_t alignment,
 	return plan->slots > heap->geo.max_blocks ? -ENOMEM : 0;
 }
 
-/* Big enough, and at most an eighth is lost. */
+/* Returns whether it is big enough, and at most an eighth is wasted. */
 static bool run_fits(const struct run_plan *plan, uint64_t block_size, uint64_t data_offset)
 {
 	uint64_t have = block_size - data_offset;
@@ -410,7 +412,7 @@ static int64_t take_idle_run(struct stag_heap *heap, const struct run_plan *plan
 	return -ENOENT;
 }
 
-/* The highest slots below `end` that seem open and are consecutive: the first of them. */
+/* Returns the first of the highest consecutive slots below `end` that seem open. */
 static uint32_t find_open_run(struct stag_heap *heap, uint32_t slots, uint32_t end)
 {
 	uint32_t found = 0;
@@ -423,7 +425,7 @@ static uint32_t find_open_run(struct stag_heap *heap, uint32_t slots, uint32_t e
 	return HINT_NONE;
 }
 
-/* Claims from the first on; what has been claimed goes back if one cannot be. */
+/* Claims slots from the first on; releases the claimed ones if one cannot be claimed. */
 static bool claim_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 {
 	for (uint32_t i = 0; i < slots; i++) {
@@ -436,7 +438,7 @@ static bool claim_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 	return true;
 }
 
-/* From here on the first entry speaks for all. */
+/* From here on the first entry represents all. */
 static void join_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 {
 	for (uint32_t i = 0; i < slots; i++)

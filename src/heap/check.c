@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * check.c - looks at everything, and says what cannot be.
+ * check.c - checks the whole heap, and reports inconsistencies.
  *
- * Others go on meanwhile, so what looks wrong is looked at again until it is right, or has been
- * wrong for as long as no change takes.
+ * Other processes run meanwhile, so an apparent fault is checked again until it disappears, or has
+ * lasted longer than any change takes.
  */
 #include "heap.h"
 
@@ -214,7 +214,7 @@ static void check_block(struct check *check, uint32_t index)
 	look_drop(check->heap, index);
 }
 
-/* Until it looks right, or has not for long. */
+/* Checks until it is consistent, or has not been for long. */
 static bool looks_right(struct check *check, uint32_t index)
 {
 	uint64_t until = 0;

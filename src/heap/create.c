@@ -71,7 +71,10 @@ static void in_parent(void)
 	lock_release(&registry_lock);
 }
 
-/* The mapping was not inherited. The descriptors were, and with them the lock that says we live. */
+/*
+ * The mapping is not inherited. The descriptors are, and with them the lock that marks the parent
+ * as alive.
+ */
 static void in_child(void)
 {
 	list_for_each_safe (it, &registry) {
@@ -154,7 +157,10 @@ bool heap_is_huge_path(const char *name, const char *path)
 	       strspn(base + n, "0123456789abcdef") == 8 && base[n + 8] == '\0';
 }
 
-/* If the name still is this object's. Somebody else at it: then it will be gone. */
+/*
+ * Removes the name if it still belongs to this object. If another process is doing so, leaves it to
+ * that process.
+ */
 static int remove_name(int fd, const char *name, const char *from_object)
 {
 	char path[HEAP_PATH_SIZE], huge_path[sizeof(((struct heap_header *)0)->huge_path)];
@@ -254,7 +260,7 @@ static int map_somewhere(struct heap_header *header, const char *name, int fd, i
 
 /* ---- this process's part --------------------------------------------------------- */
 
-/* Held for some hundred nanoseconds: a thread that waits had better not sleep. */
+/* Held for some hundred nanoseconds: a waiting thread should spin, not sleep. */
 static void init_lock(struct lock *lock)
 {
 	pthread_mutexattr_t attr;
@@ -307,7 +313,7 @@ static int pass_gate(struct stag_heap *heap)
 	return gate == GATE_CLOSED ? -ESTALE : 0;
 }
 
-/* Mapped: become one of its processes. */
+/* The heap is mapped: registers this process in it. */
 static int enter(struct stag_heap *heap, struct heap_header *header)
 {
 	int rc;

@@ -67,7 +67,7 @@
 
 /* ---- shared memory ------------------------------------------------------ */
 
-/* Open until the last process leaves; one that attaches vetoes a closing (create.c). */
+/* Open until the last process detaches; a process that attaches vetoes a closing (create.c). */
 enum heap_gate { GATE_OPEN, GATE_CLOSING, GATE_CLOSED };
 
 struct heap_header {
@@ -77,7 +77,7 @@ struct heap_header {
 	uint64_t address;      /* of this page, in every process */
 	uint64_t size;	       /* of the whole mapping */
 	uint64_t area_offset;  /* a multiple of the stride */
-	uint64_t control_size; /* what comes before the area, and is committed from the beginning */
+	uint64_t control_size; /* bytes before the area, committed from the beginning */
 	uint64_t block_size;
 	uint32_t block_shift; /* log2 of the stride */
 	uint32_t slice_shift;
@@ -112,7 +112,7 @@ enum block_phase {
 	BLOCK_LIVE,   /* a process allocates in it */
 	/* empty, with memory, without an owner: any process may take it, blockId unchanged */
 	BLOCK_IDLE,
-	BLOCK_ORPHAN,	 /* the process has gone; what it had shared is still there */
+	BLOCK_ORPHAN,	 /* the process is gone; its shared objects are still there */
 	BLOCK_RELEASING, /* a process is giving it back to the system */
 	BLOCK_TAIL,	 /* belongs to the run of `head` */
 };
@@ -123,11 +123,11 @@ struct heap_desc {
 	_Atomic uint64_t block_ptr;  /* 0: open */
 	_Atomic uint64_t block_size; /* 0: open */
 	_Atomic uint64_t state;	     /* sequence << 32 | run << 16 | (slot + 1) << 8 | phase */
-	_Atomic uint64_t deadline;   /* of an idle one: CLOCK_MONOTONIC, when it goes back */
+	_Atomic uint64_t deadline;   /* of an idle block: CLOCK_MONOTONIC time of its release */
 	_Atomic uint32_t head;	     /* of a tail: the run's first; stays when it is open again */
 	_Atomic uint32_t tails;	     /* of a run: slots after the first */
 	_Atomic uint32_t
-		was_run; /* part of one when last used: late writers may have left traces */
+		was_run; /* was part of a run when last used: late writers may have left traces */
 } __attribute__((aligned(64)));
 
 #define DESC_RUN (1ull << 16)
@@ -137,7 +137,7 @@ static inline enum block_phase desc_phase(uint64_t state)
 	return (enum block_phase)(state & 0xff);
 }
 
-/* The process that a state names; -1: none. */
+/* Returns the process that a state names; -1: none. */
 static inline int desc_slot(uint64_t state)
 {
 	return (int)((state >> 8) & 0xff) - 1;
@@ -163,7 +163,7 @@ struct heap_span {
 	_Atomic uint32_t sharing; /* some object is or was shared */
 	_Atomic uint32_t slices;
 	uint32_t class;
-	/* The owner's. */
+	/* Written by the owner only. */
 	uint64_t summary __attribute__((aligned(64))); /* words of `free` that have bits */
 	uint32_t num_free;
 	uint16_t first, quiet; /* only bits change with a free while num_free - first < quiet */
@@ -179,10 +179,11 @@ struct heap_block {
 	uint64_t magic;		  /* first: span_of() */
 	uint32_t index;		  /* in both tables */
 	_Atomic uint32_t sharing; /* something in it is or was shared */
-	uint64_t data_offset;	  /* where objects begin; what is before is never registered */
+	/* offset of the first object; the header before it is never registered */
+	uint64_t data_offset;
 	/* Of a run: its only object. */
 	_Atomic uint64_t run_shared;
-	/* The owning process's, under its lock: */
+	/* Written by the owning process, with its lock held: */
 	struct list link;
 	uint32_t free_slices;
 	uint32_t longest;  /* run of free slices */
@@ -192,7 +193,7 @@ struct heap_block {
 
 /* ---- this process ------------------------------------------------------- */
 
-/* Bits and summaries of them in shared memory: "perhaps here". */
+/* Bits and summaries of them in shared memory: hints that may be wrong. */
 struct hint_map {
 	_Atomic uint64_t *level[HEAP_HINT_LEVELS]; /* 0: the bits */
 	uint32_t bits;
@@ -305,7 +306,10 @@ static inline struct heap_block *heap_block_at(const struct stag_heap *heap, uin
 	return (struct heap_block *)(heap->area + ((uint64_t)index << heap->geo.block_shift));
 }
 
-/* The entry that speaks for the slot: its own, or its run's. Only of a live pointer. */
+/*
+ * Returns the index of the entry that represents the slot: its own, or its run's. Only for a live
+ * pointer.
+ */
 static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
 {
 	const struct heap_desc *desc = &heap->descs[index];
@@ -324,13 +328,13 @@ void keys_close(struct stag_heap *heap);
 /* In a forked child: discards the inherited tables, whose registrations are the parent's. */
 void keys_forked(struct stag_heap *heap);
 
-/* This process has got a block (its entry is live): registers it if there are devices. */
+/* This process has taken a block (its entry is live): registers it if there are devices. */
 void keys_block_taken(struct stag_heap *heap, uint32_t index);
 
-/* This process gives a block back; its blockId has turned, its memory is still there. */
+/* This process releases a block; its blockId has changed, its memory is still there. */
 void keys_block_released(struct stag_heap *heap, uint32_t index);
 
-/* Puts what was counted where others can see it. */
+/* Publishes the process's counters in shared memory. */
 void keys_publish(struct stag_heap *heap);
 
 /* ---- hint.c --------------------------------------------------------------- */
@@ -339,12 +343,12 @@ void keys_publish(struct stag_heap *heap);
 
 size_t hint_size(uint32_t bits);
 void hint_init(struct hint_map *map, void *memory, uint32_t bits);
-void hint_fill(struct hint_map *map); /* sets all; before anybody else sees it */
+void hint_fill(struct hint_map *map); /* sets all bits; before other processes see the map */
 void hint_set(struct hint_map *map, uint32_t bit);
 void hint_clear(struct hint_map *map, uint32_t bit);
 bool hint_test(const struct hint_map *map, uint32_t bit);
 
-/* The first set bit from `from` on. */
+/* Returns the first set bit from `from` on. */
 uint32_t hint_next(const struct hint_map *map, uint32_t from);
 
 /* ---- create.c --------------------------------------------------------------- */
@@ -357,7 +361,7 @@ uint32_t hint_next(const struct hint_map *map, uint32_t from);
 int heap_check_name(const char *name);
 void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
 
-/* Is it one that a heap of this name could have? */
+/* Returns whether a heap of this name could have that path. */
 bool heap_is_huge_path(const char *name, const char *path);
 
 /*
@@ -366,7 +370,7 @@ bool heap_is_huge_path(const char *name, const char *path);
  */
 struct stag_heap *heap_refuse(const char *name, int rc);
 
-/* A heap that is attached nowhere, and its end. */
+/* Allocates a heap that is not attached, and frees it. */
 struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr);
 void heap_delete(struct stag_heap *heap);
 
@@ -376,12 +380,15 @@ void heap_delete(struct stag_heap *heap);
  */
 int heap_read_header(int fd, struct heap_header *header);
 
-/* If the heap of that attachment is still there, calls fn (may be NULL) under the registry's lock. */
+/*
+ * If the heap of that attachment still exists, calls fn (may be NULL) with the registry's lock
+ * held. Returns whether it does.
+ */
 bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg);
 
 /* ---- layout.c --------------------------------------------------------------- */
 
-/* Fills what follows from max_blocks, block_size and the size of pages; -EINVAL. */
+/* Fills in everything that follows from max_blocks, block_size and the page size; -EINVAL. */
 int layout_plan(struct heap_header *header, uint64_t page);
 
 /* This process's view of a mapped heap. */
@@ -392,11 +399,11 @@ void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map);
 
 /* ---- look.c ----------------------------------------------------------------- */
 
-/* Before and after an entry and its block are looked at. In a process of the heap, nothing. */
+/* Called before and after an entry and its block are read. Does nothing in an attached process. */
 void look_fetch(struct stag_heap *heap, uint32_t index);
 void look_drop(struct stag_heap *heap, uint32_t index);
 
-/* A newer picture of everything but the blocks. */
+/* Takes a newer snapshot of everything except the blocks. */
 void look_again(struct stag_heap *heap);
 void look_end(struct stag_heap *heap);
 
@@ -404,7 +411,7 @@ void look_end(struct stag_heap *heap);
 
 int proc_join(struct stag_heap *heap); /* -EUSERS */
 
-/* Gives back what it has. The slot stays locked until the object is closed. */
+/* Frees what this process has. The slot stays locked until the object is closed. */
 void proc_leave(struct stag_heap *heap);
 
 /* Returns whether no other process is attached, dead or alive. */
@@ -414,15 +421,15 @@ bool proc_alone(struct stag_heap *heap);
 void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead);
 bool proc_is_dead(struct stag_heap *heap, unsigned int slot); /* of one that is here */
 
-/* Gives back what the dead had. Returns bytes. */
+/* Frees what dead processes had. Returns bytes. */
 uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
 
 /* ---- block.c -------------------------------------------------------------- */
 
-/* A block for this process, with an empty header: its index. -ENOMEM. */
+/* Takes a block for this process, with an empty header. Returns its index, or -ENOMEM. */
 int64_t block_take(struct stag_heap *heap);
 
-/* A run with data of that size so aligned. */
+/* Takes a run with data of that size and alignment. */
 int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
 
 /* Makes an empty block idle: from now on it has no owner. */
@@ -431,22 +438,22 @@ void block_make_idle(struct stag_heap *heap, uint32_t index);
 /* Frees the run's object, from any process. Returns false if there was none. */
 bool block_free_run(struct stag_heap *heap, uint32_t index);
 
-/* A live block of this process goes back to the system. */
+/* Returns a live block of this process to the system. */
 uint64_t block_release(struct stag_heap *heap, uint32_t index);
 
 /* Returns idle blocks to the system: all, or those whose deadline has passed. Returns bytes. */
 uint64_t block_release_idle(struct stag_heap *heap, uint64_t now);
 
-/* An entry that names a process which is no more. Returns bytes given back. */
+/* Releases or orphans an entry that names a dead process. Returns bytes released. */
 uint64_t block_reap(struct stag_heap *heap, uint32_t index, int slot);
 
-/* An orphan goes back if nothing shared is left in it, or in any case. Returns bytes. */
+/* Releases an orphan if no shared object is left in it, or in any case. Returns bytes. */
 uint64_t block_settle(struct stag_heap *heap, uint32_t index, bool in_any_case);
 
-/* Hints that were lost with the process that should have set them. */
+/* Sets hints that were lost with the process that should have set them. */
 void block_restore_hints(struct stag_heap *heap);
 
-/* Live shared objects; up to most. */
+/* Counts live shared objects, up to most. */
 uint64_t block_count_shared(struct stag_heap *heap, uint32_t index, uint64_t most);
 
 /*
@@ -458,16 +465,18 @@ int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *le
 
 /* ---- slice.c: which slices of our blocks are free --------------------------------- */
 
-/* A block for something that needs slices; once it has got them, adopted. */
+/* Makes a new block available for slices; adopted: it has been. */
 void slice_adopt(struct stag_heap *heap, uint32_t index);
 void slice_adopted(struct stag_heap *heap, uint32_t index);
 
-/* n consecutive slices, the first at a multiple of step. False: no block has them. */
+/*
+ * Takes n consecutive slices, the first at a multiple of step. Returns false if no block has them.
+ */
 bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_block **block,
 		uint32_t *first);
 void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first, uint32_t n);
 
-/* Takes the empty block kept at hand out of everything, for release; NULL: none. */
+/* Removes the reserved empty block from all lists, for release; NULL: none. */
 struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before);
 
 /* ---- span.c ------------------------------------------------------------------ */
@@ -477,15 +486,15 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
 void span_retire(struct stag_heap *heap, struct heap_span *span);
 
-/* The owner moves what others freed to what is free. Returns how many. */
+/* The owner moves objects freed by others to the free ones. Returns how many. */
 uint32_t span_collect(struct stag_heap *heap, struct heap_span *span);
 
-/* By others: object `number` is free. */
+/* Frees object `number` from another thread or process. */
 void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number);
 /* Notifies the owner that something was freed in these groups of the block's slices. */
 void span_tell_owner(struct stag_heap *heap, uint32_t index, uint64_t groups);
 
-/* Objects in use, as far as can be seen. */
+/* Counts objects in use; approximate while others run. */
 uint32_t span_count_used(struct stag_heap *heap, struct heap_span *span);
 
 static inline struct heap_block *span_block(const struct stag_heap *heap,
@@ -510,7 +519,10 @@ static inline _Atomic uint32_t *block_start(const struct stag_heap *heap, const 
 	return (_Atomic uint32_t *)((char *)block + heap->geo.start_offset);
 }
 
-/* For whatever pointer into a block that is no run; what has no span leads to the block's header. */
+/*
+ * For any pointer into a block that is no run; a pointer without a span leads to the block's
+ * header.
+ */
 static inline struct heap_span *span_of(const struct stag_heap *heap, const void *ptr)
 {
 	char *block = (char *)((uintptr_t)ptr & heap->geo.block_mask);
@@ -532,7 +544,10 @@ static inline uint32_t span_number(const struct heap_span *span, uint64_t offset
 	return (uint32_t)((offset * span->recip) >> 40);
 }
 
-/* An object of a span that has one. By the owner. Without a branch: whether it was a word's last is chance. */
+/*
+ * Takes an object from a span that has one; owner only. Without a branch: whether it was a word's
+ * last is unpredictable.
+ */
 static inline void *span_pop(struct heap_span *span)
 {
 	uint32_t word = (uint32_t)__builtin_ctzll(span->summary);
@@ -575,12 +590,12 @@ struct heap_thread {
 	struct stag_heap *heap;
 	struct heap_span *current[HEAP_MAX_CLASSES];
 	struct heap_span
-		*room[HEAP_MAX_CLASSES];   /* the longest there first; its prev is the last */
+		*room[HEAP_MAX_CLASSES];   /* the longest one listed first; its prev is the last */
 	uint8_t poor[HEAP_MAX_CLASSES];	   /* how often in a row a span with little room was used */
 	struct heap_span *kept[HEAP_KEPT]; /* medium ones, free, the process's; by slices */
 	struct heap_span *inbox;	   /* heap->local.lock: our spans in which others freed */
 	struct heap_thread *next;
-	bool taken; /* heap->local.lock: by a thread that lives */
+	bool taken; /* heap->local.lock: in use by a live thread */
 	struct lock stop_lock;
 };
 
@@ -595,27 +610,28 @@ extern __thread struct thread_here thread_here;
 
 void thread_init(void); /* before the first heap has threads of its own */
 struct heap_thread *thread_find(struct stag_heap *heap); /* returns NULL and errno */
-void thread_wait(struct heap_thread *thread); /* does what stop says, until it may enter */
+/* handles requests in stop, until the thread may enter */
+void thread_wait(struct heap_thread *thread);
 
 /*
- * current[class] has none: another that is known to have room takes its place. False: there is none, or
- * none with much lately (thread_refill() may know better).
+ * Replaces an empty current[class] by another span known to have room. Returns false if there is
+ * none, or none with much room lately (thread_refill() may find some).
  */
 bool thread_use_room(struct heap_thread *thread, unsigned int class);
 
 /* Makes sure that current[class] has an object. */
 bool thread_refill(struct heap_thread *thread, unsigned int class);
 
-/* The span has got its first free object, or is all free. */
+/* The span has got its first free object, or is completely free. */
 void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 
-/* Moves what others have freed to where it belongs; `me` may be NULL. */
+/* Moves objects freed by others to their spans; `me` may be NULL. */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
 /* Acquires heap->local.lock without delaying other threads. */
 void thread_lock_last(struct stag_heap *heap);
 
-/* Gives the empty spans of all threads back, those at hand too. */
+/* Returns the empty spans of all threads, current and cached ones included. */
 void thread_trim(struct stag_heap *heap);
 
 /*
@@ -688,10 +704,13 @@ extern __thread char heap_error_text[256];
 #define heap_fail(error, ...)                                                                      \
 	error_text_set(heap_error_text, sizeof(heap_error_text), error, __VA_ARGS__)
 
-/* 0; EINVAL, in errno too, where this process has not attached it, but inherited it or looks at it. */
+/*
+ * Returns 0; or EINVAL, also in errno, if this process has not attached the heap, but inherited it
+ * or has a snapshot.
+ */
 int heap_check_attached(const struct stag_heap *heap);
 
-/* Tells stderr what a caller has done, and aborts. */
+/* Prints a caller's error to stderr, and aborts. */
 void heap_abort(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #endif

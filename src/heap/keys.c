@@ -45,15 +45,16 @@ struct heap_device {
 	uint32_t used; /* entries from here on have never been written */
 };
 
-struct tally { /* of look-ups, by a thread that has it (nearly) to itself */
+struct tally { /* of look-ups, by a thread that has it (nearly) exclusively */
 	_Atomic uint64_t saved;
 } __attribute__((aligned(64)));
 
 struct heap_keys {
-	struct reg_entry *_Atomic table[STAG_HEAP_MAX_DEVICES]; /* stays until the heap is left */
+	/* freed when the heap is detached */
+	struct reg_entry *_Atomic table[STAG_HEAP_MAX_DEVICES];
 	struct tally tally[TALLIES];
 
-	struct lock lock; /* what follows, and writing entries */
+	struct lock lock; /* protects the rest, and writing of entries */
 	struct heap_device device[STAG_HEAP_MAX_DEVICES];
 	atomic_uint num_devices;
 	uint64_t live, made, stale;
@@ -119,8 +120,8 @@ static bool can_guard(const struct ibv_pd *pd)
 /* ---- entries ---- */
 
 /*
- * contexts is written before block_id, and only while that is 0: what is found there is of the block, or of
- * the one that has taken its place meanwhile, where the pointer leads by now.
+ * contexts is written before block_id, and only while that is 0: the value found belongs to the
+ * block, or to the one that has replaced it meanwhile, to which the pointer leads by now.
  */
 static inline bool entry_read(const struct reg_entry *entry, uint64_t block_id,
 			      struct stag_heap_keys *keys)
@@ -179,7 +180,7 @@ static struct ibv_mr *reg_block(struct stag_heap *heap, const struct heap_device
 		.hazard = (uint64_t)index + 1,
 	};
 
-	if (device->bind_qp) /* what a peer may do is the window's to say */
+	if (device->bind_qp) /* the window limits what a peer may do */
 		access = (access & ~(unsigned int)REMOTE_RIGHTS) | IBV_ACCESS_LOCAL_WRITE |
 			 IBV_ACCESS_MW_BIND;
 	if (device->guarded)
@@ -217,7 +218,7 @@ static int bind_window(struct heap_keys *keys, const struct heap_device *device,
 	};
 	int err;
 
-	errno = ENOMEM; /* not every provider says why */
+	errno = ENOMEM; /* not every provider sets errno */
 	entry->rmr = ibv_alloc_mw(device->pd, IBV_MW_TYPE_1);
 	if (!entry->rmr)
 		return -heap_fail(errno, "no memory window: %s", strerror(errno));
@@ -263,8 +264,8 @@ static int register_block(struct stag_heap *heap, unsigned int number, uint32_t 
 }
 
 /*
- * Figure 6 from step 610 on, and figure 7 from 708 on: what is at this entry is compared; what is of
- * an older block is stale, and goes; then the block is registered.
+ * Figure 6 from step 610 on, and figure 7 from 708 on: compares the entry; drops a registration of
+ * an older block as stale; then registers the block.
  */
 static int registration(struct stag_heap *heap, unsigned int number, uint32_t index)
 {
@@ -302,7 +303,7 @@ static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t
 
 /* ---- what the allocator tells ---- */
 
-/* There are none any more when the process leaves. */
+/* There are none any more when the process detaches. */
 static bool has_devices(struct heap_keys *keys)
 {
 	return keys && atomic_load(&keys->num_devices);
@@ -319,7 +320,7 @@ void keys_block_taken(struct stag_heap *heap, uint32_t index)
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++) {
 		if (!keys->device[i].pd)
 			continue;
-		registration(heap, i, index); /* if it fails, stag_heap_keys() says why */
+		registration(heap, i, index); /* if it fails, stag_heap_keys() reports why */
 		drop_under_run(heap, i, index);
 	}
 	unlock(heap);
@@ -514,7 +515,7 @@ static int find_keys(struct stag_heap *heap, unsigned int device, const void *pt
 	return 0;
 }
 
-/* Apart, so that the look-up has no registers to save. */
+/* A function of its own, so that the look-up saves no registers. */
 static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, unsigned int device,
 						      const void *ptr, struct stag_heap_keys *out)
 {
@@ -528,7 +529,7 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 	return err;
 }
 
-/* The slot may be a run's, where the first speaks for all. */
+/* The slot may belong to a run, whose first entry represents all. */
 static __attribute__((noinline)) int find_keys_of_run(struct stag_heap *heap, unsigned int device,
 						      const void *ptr, struct stag_heap_keys *keys)
 {

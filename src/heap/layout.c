@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * layout.c - where everything is, in the shared object and in a block.
+ * layout.c - offsets in the shared object and in a block.
  *
- * Pure arithmetic on the numbers a heap was created with; each process comes to the same result.
+ * Pure arithmetic on the numbers a heap was created with; each process computes the same result.
  */
 #include "heap.h"
 
