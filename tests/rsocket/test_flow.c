@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_flow.c - stories about the two ends of a stream, as numbers.
+ * test_flow.c - tests of a stream's flow control at its two ends, without a network.
  *
- * The wire between them is this file: a write is a memcpy, and a message is
- * delivered when the story says so.
+ * The wire between them is this file: a write is a memcpy, and a message is delivered when the test
+ * says so.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ struct ends {
 	struct flow_rx rx;
 	uint8_t ring[RING];
 	uint8_t sbuf[SBUF];
-	uint8_t sent, read; /* the next byte to send and to expect: they count */
+	uint8_t sent, read; /* value of the next byte to send and to expect: they count up */
 };
 
 static uint64_t dice_state = 0x9e3779b97f4a7c15u;
@@ -40,7 +40,7 @@ static uint32_t dice(uint32_t below)
 	return (uint32_t)(dice_state % below);
 }
 
-static int meet(void **state)
+static int open_ends(void **state)
 {
 	struct ends *e = calloc(1, sizeof(*e));
 	struct rs_offer offer = {.credits = WINDOW, .data = {.addr = 0x1000, .length = RING / 2}};
@@ -51,7 +51,7 @@ static int meet(void **state)
 	return 0;
 }
 
-static int part(void **state)
+static int close_ends(void **state)
 {
 	struct ends *e = *state;
 
@@ -60,7 +60,7 @@ static int part(void **state)
 	return 0;
 }
 
-/* Sends up to n bytes, as one message; how many it was. */
+/* Sends up to n bytes as one message, and returns their number. */
 static uint32_t send_some(struct ends *e, uint32_t n)
 {
 	struct flow_span span;
@@ -113,8 +113,10 @@ static bool grant(struct ends *e)
 	return true;
 }
 
-/* The first half goes with the offer, so the second can be announced at once. */
-static void the_second_half_is_given_at_once(void **state)
+/*
+ * The first half of the ring is granted by the offer, so the second can be announced immediately.
+ */
+static void the_second_half_of_the_ring_is_granted_immediately(void **state)
 {
 	struct ends *e = *state;
 
@@ -124,7 +126,7 @@ static void the_second_half_is_given_at_once(void **state)
 	assert_int_equal(e->tx.target[1].addr, 0x1000 + RING / 2);
 }
 
-static void a_sender_without_room_waits(void **state)
+static void a_sender_without_granted_space_waits(void **state)
 {
 	struct ends *e = *state;
 
@@ -148,7 +150,7 @@ static void a_sender_without_credits_waits(void **state)
 		assert_int_equal(send_some(e, 1), 1);
 	assert_int_equal(flow_tx_window(&e->tx), 0);
 
-	/* Room is given before half of the messages are read; credits come with it. */
+	/* Space is granted before half of the messages are read; credits come with it. */
 	grant(e);
 	assert_int_equal(flow_tx_window(&e->tx), 0);
 	for (int i = 0; i < WINDOW / 2; i++)
@@ -157,7 +159,7 @@ static void a_sender_without_credits_waits(void **state)
 	assert_int_equal(flow_tx_window(&e->tx), RING / 2 - WINDOW);
 }
 
-/* A message counts as read with its last byte, whatever the reads are. */
+/* A message counts as read with its last byte, however the reads divide it. */
 static void messages_are_counted_not_reads(void **state)
 {
 	struct ends *e = *state;
@@ -170,7 +172,7 @@ static void messages_are_counted_not_reads(void **state)
 	assert_int_equal(e->rx.seq, 2);
 }
 
-static void a_peer_that_writes_more_than_it_was_given_is_caught(void **state)
+static void a_peer_that_exceeds_its_granted_space_is_detected(void **state)
 {
 	struct ends *e = *state;
 
@@ -179,7 +181,7 @@ static void a_peer_that_writes_more_than_it_was_given_is_caught(void **state)
 	assert_int_equal(e->rx.unread, 0);
 }
 
-static void a_peer_that_sends_more_messages_than_it_may_is_caught(void **state)
+static void a_peer_that_exceeds_its_credits_is_detected(void **state)
 {
 	struct ends *e = *state;
 
@@ -188,7 +190,7 @@ static void a_peer_that_sends_more_messages_than_it_may_is_caught(void **state)
 	assert_int_equal(flow_rx_arrived(&e->rx, 1), -EPROTO);
 }
 
-/* A peer that says that it has read what it cannot have: the buffer in use stays. */
+/* A peer that reports more bytes read than were sent: the buffer in use must stay. */
 static void a_buffer_in_use_is_not_replaced(void **state)
 {
 	struct ends *e = *state;
@@ -198,7 +200,9 @@ static void a_buffer_in_use_is_not_replaced(void **state)
 		assert_int_equal(flow_tx_granted(&e->tx, (uint16_t)seq_stop), -1);
 }
 
-/* librdmacm does not count the announcement of an iomap as read; the slots are found even so. */
+/*
+ * librdmacm does not count the announcement of an iomap as read; the slots are found all the same.
+ */
 static void messages_without_data_do_not_hide_a_slot(void **state)
 {
 	struct ends *e = *state;
@@ -212,7 +216,7 @@ static void messages_without_data_do_not_hide_a_slot(void **state)
 	assert_int_equal(e->tx.target[0].length, RING / 2);
 }
 
-/* The counters have 16 bits, and a stream has no end. */
+/* The counters have 16 bits, and a stream may be longer. */
 static void a_long_stream_arrives_as_it_was_sent(void **state)
 {
 	struct ends *e = *state;
@@ -234,18 +238,24 @@ static void a_long_stream_arrives_as_it_was_sent(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(the_second_half_is_given_at_once, meet, part),
-		cmocka_unit_test_setup_teardown(a_sender_without_room_waits, meet, part),
-		cmocka_unit_test_setup_teardown(a_sender_without_credits_waits, meet, part),
-		cmocka_unit_test_setup_teardown(messages_are_counted_not_reads, meet, part),
-		cmocka_unit_test_setup_teardown(a_peer_that_writes_more_than_it_was_given_is_caught,
-						meet, part),
-		cmocka_unit_test_setup_teardown(
-			a_peer_that_sends_more_messages_than_it_may_is_caught, meet, part),
-		cmocka_unit_test_setup_teardown(a_buffer_in_use_is_not_replaced, meet, part),
-		cmocka_unit_test_setup_teardown(messages_without_data_do_not_hide_a_slot, meet,
-						part),
-		cmocka_unit_test_setup_teardown(a_long_stream_arrives_as_it_was_sent, meet, part),
+		cmocka_unit_test_setup_teardown(the_second_half_of_the_ring_is_granted_immediately,
+						open_ends, close_ends),
+		cmocka_unit_test_setup_teardown(a_sender_without_granted_space_waits, open_ends,
+						close_ends),
+		cmocka_unit_test_setup_teardown(a_sender_without_credits_waits, open_ends,
+						close_ends),
+		cmocka_unit_test_setup_teardown(messages_are_counted_not_reads, open_ends,
+						close_ends),
+		cmocka_unit_test_setup_teardown(a_peer_that_exceeds_its_granted_space_is_detected,
+						open_ends, close_ends),
+		cmocka_unit_test_setup_teardown(a_peer_that_exceeds_its_credits_is_detected,
+						open_ends, close_ends),
+		cmocka_unit_test_setup_teardown(a_buffer_in_use_is_not_replaced, open_ends,
+						close_ends),
+		cmocka_unit_test_setup_teardown(messages_without_data_do_not_hide_a_slot, open_ends,
+						close_ends),
+		cmocka_unit_test_setup_teardown(a_long_stream_arrives_as_it_was_sent, open_ends,
+						close_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_proto.c - stories about what two rsockets say when they meet.
+ * test_proto.c - tests of the private data that two rsockets exchange when they connect.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static const struct rs_offer sample = {
 	.data = {.addr = 0xa1a2a3a4a5a6a7a8, .key = 0x55667788, .length = 65536},
 };
 
-/* The private data that librdmacm's rsockets of the same settings would send. */
+/* The private data that librdmacm's rsockets with the same settings would send. */
 static const uint8_t sample_bytes[RS_OFFER_LEN] = {
 	1,    2,    0x01, 0x80, 0,    0,    0,	  5,	0x01, 0x02, 0x03, 0x04, 0x05, 0x06,
 	0x07, 0x08, 0x11, 0x22, 0x33, 0x44, 0,	  0,	0,    2,    0xa1, 0xa2, 0xa3, 0xa4,
@@ -35,7 +35,7 @@ static void an_offer_has_the_layout_of_librdmacm(void **state)
 	assert_memory_equal(bytes, sample_bytes, sizeof(bytes));
 }
 
-static void an_offer_comes_back_as_it_went(void **state)
+static void an_encoded_offer_is_decoded_unchanged(void **state)
 {
 	struct rs_offer seen;
 
@@ -46,8 +46,8 @@ static void an_offer_comes_back_as_it_went(void **state)
 	assert_memory_equal(&seen.data, &sample.data, sizeof(seen.data));
 }
 
-/* iWARP pads nothing, but a manager may hand over more than the peer sent. */
-static void bytes_behind_an_offer_do_not_matter(void **state)
+/* iWARP pads nothing, but a connection manager may pass more bytes than the peer sent. */
+static void bytes_behind_an_offer_are_ignored(void **state)
 {
 	uint8_t bytes[RS_OFFER_LEN + 20] = {0};
 	struct rs_offer seen;
@@ -56,7 +56,7 @@ static void bytes_behind_an_offer_do_not_matter(void **state)
 	assert_int_equal(rs_offer_parse(bytes, sizeof(bytes), &seen), 0);
 }
 
-static void half_an_offer_is_none(void **state)
+static void a_truncated_offer_is_refused(void **state)
 {
 	struct rs_offer seen;
 
@@ -84,8 +84,8 @@ static void a_peer_of_the_other_byte_order_is_refused(void **state)
 	assert_int_equal(parse_with(1, 3), -ENOTSUP);
 }
 
-/* The slots' number is a claim: we write into two of them. */
-static void a_peer_must_have_two_slots(void **state)
+/* The number of slots is a claim of the peer: we write into two of them. */
+static void a_peer_without_exactly_two_slots_is_refused(void **state)
 {
 	assert_int_equal(parse_with(23, 1), -EPROTO);
 	assert_int_equal(parse_with(23, 3), -EPROTO);
@@ -102,7 +102,7 @@ static void a_peer_without_iomaps_has_none(void **state)
 	assert_int_equal(seen.iomaps, 0);
 }
 
-static void numbers_of_iomaps_are_rounded_to_what_a_byte_says(void **state)
+static void numbers_of_iomaps_are_rounded_to_the_encodable_ones(void **state)
 {
 	assert_int_equal(rs_iomaps_round(-1), 0);
 	assert_int_equal(rs_iomaps_round(0), 0);
@@ -126,14 +126,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_offer_has_the_layout_of_librdmacm),
-		cmocka_unit_test(an_offer_comes_back_as_it_went),
-		cmocka_unit_test(bytes_behind_an_offer_do_not_matter),
-		cmocka_unit_test(half_an_offer_is_none),
+		cmocka_unit_test(an_encoded_offer_is_decoded_unchanged),
+		cmocka_unit_test(bytes_behind_an_offer_are_ignored),
+		cmocka_unit_test(a_truncated_offer_is_refused),
 		cmocka_unit_test(another_version_is_refused),
 		cmocka_unit_test(a_peer_of_the_other_byte_order_is_refused),
-		cmocka_unit_test(a_peer_must_have_two_slots),
+		cmocka_unit_test(a_peer_without_exactly_two_slots_is_refused),
 		cmocka_unit_test(a_peer_without_iomaps_has_none),
-		cmocka_unit_test(numbers_of_iomaps_are_rounded_to_what_a_byte_says),
+		cmocka_unit_test(numbers_of_iomaps_are_rounded_to_the_encodable_ones),
 		cmocka_unit_test(messages_carry_an_operation_and_29_bits),
 	};
 

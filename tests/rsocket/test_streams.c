@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_streams.c - stories about rsockets, both ends in this process.
+ * test_streams.c - tests of rsockets, with both ends in this process.
  *
- * The far end is a thread where a story needs one. Addresses are of the
- * loopback; STAG_TEST_ADDR names another (that of a real adapter).
+ * The peer is a thread where a test needs one. Addresses are loopback addresses; STAG_TEST_ADDR
+ * sets another (that of a real adapter).
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* A byte of a stream tells its place in it. */
+/* Returns the byte at offset i of every test stream. */
 static uint8_t byte_at(uint64_t i)
 {
 	return (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16));
@@ -81,7 +81,7 @@ static socklen_t address(int domain, struct sockaddr_storage *out)
 	return sizeof(*in6);
 }
 
-/* Listens on a port of the system's choice; *at is where. */
+/* Listens on a port that the system chooses; *at is its address. */
 static int listen_somewhere(int domain, struct sockaddr_storage *at, int backlog)
 {
 	socklen_t len = address(domain, at);
@@ -115,7 +115,7 @@ static struct pair *pair_of(int domain)
 	struct pair *p = calloc(1, sizeof(*p));
 
 	p->listener = listen_somewhere(domain, &at, 5);
-	p->a = connect_to(&at); /* it is accepted behind raccept()'s back, as TCP does */
+	p->a = connect_to(&at); /* it is accepted before raccept() is called, as TCP does */
 	p->b = raccept(p->listener, NULL, NULL);
 	assert_true(p->b >= 0);
 	return p;
@@ -127,20 +127,20 @@ static int make_pair(void **state)
 	return 0;
 }
 
-static void part(int *fd)
+static void close_socket_pair(int *fd)
 {
 	if (*fd >= 0)
 		assert_int_equal(rclose(*fd), 0);
 	*fd = -1;
 }
 
-static int part_pair(void **state)
+static int close_pair_state(void **state)
 {
 	struct pair *p = *state;
 
-	part(&p->a);
-	part(&p->b);
-	part(&p->listener);
+	close_socket_pair(&p->a);
+	close_socket_pair(&p->b);
+	close_socket_pair(&p->listener);
 	free(p);
 	return 0;
 }
@@ -183,7 +183,7 @@ static short poll_for(int fd, short events, int timeout)
 	return p.revents;
 }
 
-/* ---- the far end: a thread that sends back what it gets, up to the end */
+/* ---- the peer: a thread that echoes the stream up to its end */
 
 static void *echo(void *arg)
 {
@@ -197,7 +197,7 @@ static void *echo(void *arg)
 	return (void *)(uintptr_t)(n < 0 || rshutdown(fd, SHUT_WR));
 }
 
-/* Sends from one thread while this one receives: a ring full both ways would lock otherwise. */
+/* Sends from one thread while this one receives: otherwise two full rings would deadlock. */
 struct sending {
 	int fd;
 	uint64_t from;
@@ -222,9 +222,9 @@ static void exchange(int fd, uint64_t from, size_t len)
 	pthread_join(thread, NULL);
 }
 
-/* ---- the stories */
+/* ---- tests */
 
-static void what_is_sent_comes_back(int domain)
+static void expect_echo_of_all_sizes(int domain)
 {
 	static const size_t sizes[] = {1,     2,      4,      63,     64,      65,
 				       1000,  4095,   4096,   65535,  65536,   65537,
@@ -243,22 +243,22 @@ static void what_is_sent_comes_back(int domain)
 	expect_end(p->a);
 	pthread_join(far, &failed);
 	assert_null(failed);
-	part_pair(&state);
+	close_pair_state(&state);
 }
 
-static void all_sizes_come_back_as_they_went(void **state)
+static void messages_of_all_sizes_are_echoed(void **state)
 {
-	what_is_sent_comes_back(AF_INET);
+	expect_echo_of_all_sizes(AF_INET);
 }
 
-static void ipv6_is_no_different(void **state)
+static void messages_of_all_sizes_are_echoed_over_ipv6(void **state)
 {
 	if (getenv("STAG_TEST_ADDR"))
 		skip();
-	what_is_sent_comes_back(AF_INET6);
+	expect_echo_of_all_sizes(AF_INET6);
 }
 
-/* As many on their way as one thread can have, which is half of the window. */
+/* As many in flight as one thread can have, which is half of the window. */
 static void many_small_messages_keep_their_order(void **state)
 {
 	struct pair *p = *state;
@@ -284,7 +284,7 @@ static void pieces_are_gathered_and_scattered(void **state)
 	assert_memory_equal(in, out, sizeof(in));
 }
 
-static void a_peek_takes_nothing(void **state)
+static void a_peek_leaves_the_data(void **state)
 {
 	struct pair *p = *state;
 	uint8_t buf[10];
@@ -296,7 +296,7 @@ static void a_peek_takes_nothing(void **state)
 	receive_all(p->b, 0, 10);
 }
 
-static void a_nonblocking_read_of_nothing_says_so(void **state)
+static void a_nonblocking_read_without_data_returns_eagain(void **state)
 {
 	struct pair *p = *state;
 	char c;
@@ -309,7 +309,7 @@ static void a_nonblocking_read_of_nothing_says_so(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-/* Fills all there is to fill without blocking; how much that was. */
+/* Sends without blocking until the socket is full, and returns the number of bytes. */
 static size_t send_until_full(int fd)
 {
 	uint8_t buf[5000];
@@ -330,7 +330,7 @@ static size_t send_until_full(int fd)
 	}
 }
 
-static void a_nonblocking_writer_is_told_when_it_is_full(void **state)
+static void a_nonblocking_write_to_a_full_socket_returns_eagain(void **state)
 {
 	struct pair *p = *state;
 	size_t sent;
@@ -343,7 +343,7 @@ static void a_nonblocking_writer_is_told_when_it_is_full(void **state)
 	assert_true(poll_for(p->a, POLLOUT, PATIENCE_MS) & POLLOUT);
 }
 
-static void poll_knows_data_from_silence(void **state)
+static void poll_reports_pollin_only_with_data(void **state)
 {
 	struct pair *p = *state;
 
@@ -355,7 +355,7 @@ static void poll_knows_data_from_silence(void **state)
 	assert_int_equal(poll_for(p->b, POLLIN, 0), 0);
 }
 
-static void a_poll_that_times_out_takes_its_time(void **state)
+static void poll_waits_for_its_timeout(void **state)
 {
 	struct pair *p = *state;
 	uint64_t start = now_ms();
@@ -364,7 +364,7 @@ static void a_poll_that_times_out_takes_its_time(void **state)
 	assert_true(now_ms() - start >= 59);
 }
 
-/* What another thread does when this one sleeps. */
+/* An action of another thread, once this one sleeps. */
 struct later {
 	pid_t sleeper;
 	int fd;
@@ -427,7 +427,7 @@ static void rsockets_and_files_are_polled_together(void **state)
 	close(pipes[1]);
 }
 
-static void files_alone_are_the_kernels(void **state)
+static void poll_of_files_alone_works(void **state)
 {
 	int pipes[2];
 
@@ -439,7 +439,7 @@ static void files_alone_are_the_kernels(void **state)
 	close(pipes[1]);
 }
 
-static void select_sees_both_kinds(void **state)
+static void select_handles_rsockets_and_files(void **state)
 {
 	struct pair *p = *state;
 	struct timeval soon = {.tv_usec = 1000};
@@ -460,7 +460,7 @@ static void select_sees_both_kinds(void **state)
 	assert_true(FD_ISSET(p->b, &in) && FD_ISSET(p->b, &out) && FD_ISSET(1, &out));
 }
 
-/* One reader and one writer sleep on the same socket; each is woken for its own reason. */
+/* One reader and one writer sleep on the same socket; each is woken by its own condition. */
 static void a_reader_and_a_writer_share_a_socket(void **state)
 {
 	struct pair *p = *state;
@@ -489,7 +489,7 @@ static void *echo_pair(void *arg)
 	return NULL;
 }
 
-static void many_sockets_do_not_mix(void **state)
+static void data_of_many_sockets_stays_apart(void **state)
 {
 	struct pair *pairs[8];
 	pthread_t threads[8];
@@ -502,11 +502,11 @@ static void many_sockets_do_not_mix(void **state)
 		void *one = pairs[i];
 
 		pthread_join(threads[i], NULL);
-		part_pair(&one);
+		close_pair_state(&one);
 	}
 }
 
-static void half_a_shutdown_leaves_the_other_half(void **state)
+static void shutdown_of_one_direction_leaves_the_other(void **state)
 {
 	struct pair *p = *state;
 
@@ -521,24 +521,24 @@ static void half_a_shutdown_leaves_the_other_half(void **state)
 	assert_int_equal(errno, ECONNRESET);
 }
 
-/* Unread data outlives the connection. */
-static void what_was_sent_before_a_close_arrives(void **state)
+/* Unread data stays readable after the connection has ended. */
+static void data_sent_before_a_close_arrives(void **state)
 {
 	struct pair *p = *state;
 
 	send_all(p->a, 0, 120000);
-	part(&p->a);
+	close_socket_pair(&p->a);
 	receive_all(p->b, 0, 120000);
 	expect_end(p->b);
 }
 
-/* As above, and the peer's ring is too small: rsend() itself waits, rclose() has no more to lose. */
+/* Sends more than the peer's ring holds: rsend() itself waits, so rclose() loses nothing. */
 static void *send_and_close(void *arg)
 {
 	struct pair *p = arg;
 
 	send_all(p->a, 0, 3 << 20);
-	part(&p->a);
+	close_socket_pair(&p->a);
 	return NULL;
 }
 
@@ -562,8 +562,8 @@ static void *close_later(void *arg)
 	return NULL;
 }
 
-/* rstream reads errno when a read returns 0, and tries again for ever if it is EAGAIN. */
-static void the_end_of_a_stream_leaves_errno_alone(void **state)
+/* rstream reads errno when a read returns 0, and retries forever if it is EAGAIN. */
+static void end_of_stream_does_not_change_errno(void **state)
 {
 	struct pair *p = *state;
 	struct later later = {.sleeper = gettid(), .fd = p->a};
@@ -577,11 +577,11 @@ static void the_end_of_a_stream_leaves_errno_alone(void **state)
 	pthread_join(thread, NULL);
 }
 
-static void a_closed_peer_is_a_hangup(void **state)
+static void a_closed_peer_is_reported_as_hangup(void **state)
 {
 	struct pair *p = *state;
 
-	part(&p->a);
+	close_socket_pair(&p->a);
 	while (!(poll_for(p->b, POLLIN, PATIENCE_MS) & POLLHUP))
 		;
 	assert_true(poll_for(p->b, POLLIN, 0) & POLLIN);
@@ -590,13 +590,13 @@ static void a_closed_peer_is_a_hangup(void **state)
 	assert_int_equal(errno, ECONNRESET);
 }
 
-/* A program may take a hangup for the end, and rstream does. */
+/* A program may take a hangup for the end of the stream, as rstream does. */
 static void data_is_polled_before_the_hangup_behind_it(void **state)
 {
 	struct pair *p = *state;
 
 	send_all(p->a, 0, 100);
-	part(&p->a);
+	close_socket_pair(&p->a);
 	assert_int_equal(poll_for(p->b, POLLIN, PATIENCE_MS), POLLIN);
 	receive_all(p->b, 0, 100);
 	assert_true(poll_for(p->b, POLLIN, PATIENCE_MS) & POLLIN);
@@ -604,15 +604,15 @@ static void data_is_polled_before_the_hangup_behind_it(void **state)
 	assert_true(poll_for(p->b, 0, PATIENCE_MS) & POLLHUP);
 }
 
-/* A peer that vanishes has not said that this was all. */
-static void a_reset_is_not_an_end(void **state)
+/* A connection that breaks without a shutdown message is an error, not the end of the stream. */
+static void a_reset_is_an_error_not_the_end_of_stream(void **state)
 {
 	struct pair *p = *state;
 	struct linger at_once = {.l_onoff = 1};
 	char c;
 
 	assert_int_equal(rsetsockopt(p->a, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
-	part(&p->a);
+	close_socket_pair(&p->a);
 	assert_int_equal(rrecv(p->b, &c, 1, 0), -1);
 	assert_int_equal(errno, ECONNRESET);
 	assert_true(poll_for(p->b, POLLIN, 0) & POLLERR);
@@ -624,12 +624,12 @@ static void a_close_does_not_wait_for_the_peers_program(void **state)
 	uint64_t start = now_ms();
 
 	send_all(p->a, 0, 1000);
-	part(&p->a);
+	close_socket_pair(&p->a);
 	assert_true(now_ms() - start < 3000);
 }
 
-/* A thread asleep in rrecv() comes back when another closes its socket. */
-static void a_close_wakes_who_sleeps_on_the_socket(void **state)
+/* A thread that sleeps in rrecv() returns when another closes its socket. */
+static void a_close_wakes_threads_sleeping_on_the_socket(void **state)
 {
 	struct pair *p = *state;
 	struct later later = {.sleeper = gettid(), .fd = p->b};
@@ -644,8 +644,10 @@ static void a_close_wakes_who_sleeps_on_the_socket(void **state)
 	assert_int_equal(errno, EBADF);
 }
 
-/* The mapping is known to the peer with the next data, and its writes are there before theirs. */
-static void mapped_memory_is_written_from_afar(void **state)
+/*
+ * The peer learns of the mapping with the next data, and its writes arrive before its later data.
+ */
+static void mapped_memory_is_written_by_the_peer(void **state)
 {
 	struct sockaddr_storage at;
 	static uint8_t mapped[200000], other[64], data[200000];
@@ -670,22 +672,22 @@ static void mapped_memory_is_written_from_afar(void **state)
 	fill(data, sizeof(data), 0);
 	assert_int_equal(riowrite(a, data, sizeof(data), 1000, 0), sizeof(data));
 	assert_int_equal(riowrite(a, data, 14, (off_t)(uintptr_t)other + 50, 0), 14);
-	assert_int_equal(riowrite(a, data, 10, 5, 0), 0); /* nobody mapped that */
+	assert_int_equal(riowrite(a, data, 10, 5, 0), 0); /* no mapping has this offset */
 	send_all(a, 0, 1);
 	receive_all(b, 0, 1);
 	assert_memory_equal(mapped, data, sizeof(data));
 	assert_memory_equal(other + 50, data, 14);
 
-	/* It ends where the mapping does. */
+	/* A write is truncated at the end of the mapping. */
 	assert_int_equal(riowrite(a, data, 100, 1000 + sizeof(mapped) - 30, 0), 30);
 	assert_int_equal(riounmap(b, mapped, sizeof(mapped)), 0);
 	assert_int_equal(riounmap(b, mapped, sizeof(mapped)), -1);
-	part(&a);
-	part(&b);
-	part(&listener);
+	close_socket_pair(&a);
+	close_socket_pair(&b);
+	close_socket_pair(&listener);
 }
 
-static void without_entries_nothing_can_be_mapped(void **state)
+static void without_iomap_entries_mapping_fails(void **state)
 {
 	struct pair *p = *state;
 	uint8_t buf[10];
@@ -694,7 +696,7 @@ static void without_entries_nothing_can_be_mapped(void **state)
 	assert_int_equal(errno, ENOMEM);
 }
 
-static void a_nonblocking_connect_is_finished_behind_the_scenes(void **state)
+static void a_nonblocking_connect_completes_in_the_background(void **state)
 {
 	struct sockaddr_storage at;
 	int listener = listen_somewhere(AF_INET, &at, 1), b, err;
@@ -718,28 +720,28 @@ static void a_nonblocking_connect_is_finished_behind_the_scenes(void **state)
 
 	send_all(a, 0, 10);
 	receive_all(b, 0, 10);
-	part(&a);
-	part(&b);
-	part(&listener);
+	close_socket_pair(&a);
+	close_socket_pair(&b);
+	close_socket_pair(&listener);
 }
 
-/* An address where nobody listens: that of a socket that is closed again. */
-static void nowhere(struct sockaddr_storage *at)
+/* Sets an address without a listener: that of a socket that is closed again. */
+static void address_without_listener(struct sockaddr_storage *at)
 {
 	int fd = listen_somewhere(AF_INET, at, 1);
 
-	part(&fd);
+	close_socket_pair(&fd);
 }
 
-static void a_refused_connect_says_so(void **state)
+static void a_refused_connect_returns_econnrefused(void **state)
 {
 	struct sockaddr_storage at;
 	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
 
-	nowhere(&at);
+	address_without_listener(&at);
 	assert_int_equal(rconnect(fd, (struct sockaddr *)&at, length_of(&at)), -1);
 	assert_int_equal(errno, ECONNREFUSED);
-	part(&fd);
+	close_socket_pair(&fd);
 }
 
 static void a_refused_nonblocking_connect_is_an_error_to_poll(void **state)
@@ -748,34 +750,34 @@ static void a_refused_nonblocking_connect_is_an_error_to_poll(void **state)
 	int fd = rsocket(AF_INET, SOCK_STREAM, 0), err = 0;
 	socklen_t len = sizeof(err);
 
-	nowhere(&at);
+	address_without_listener(&at);
 	set_nonblocking(fd);
 	assert_int_equal(rconnect(fd, (struct sockaddr *)&at, length_of(&at)), -1);
 	assert_int_equal(errno, EINPROGRESS);
 	assert_true(poll_for(fd, POLLOUT, PATIENCE_MS) & POLLERR);
 	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
 	assert_int_equal(err, ECONNREFUSED);
-	part(&fd);
+	close_socket_pair(&fd);
 }
 
-/* More callers than the backlog has room for: they wait, and nobody is turned away. */
-static void *call(void *arg)
+/* Connects: with more connections than the backlog allows, the rest wait and none is refused. */
+static void *connect_in_thread(void *arg)
 {
 	int fd = connect_to(arg);
 
 	expect_end(fd);
-	part(&fd);
+	close_socket_pair(&fd);
 	return NULL;
 }
 
-static void a_full_backlog_makes_callers_wait(void **state)
+static void connections_beyond_the_backlog_wait(void **state)
 {
 	struct sockaddr_storage at;
 	int listener = listen_somewhere(AF_INET, &at, 1);
 	pthread_t callers[6];
 
 	for (size_t i = 0; i < COUNT(callers); i++)
-		pthread_create(&callers[i], NULL, call, &at);
+		pthread_create(&callers[i], NULL, connect_in_thread, &at);
 	for (size_t i = 0; i < COUNT(callers); i++) {
 		struct sockaddr_storage who;
 		socklen_t len = sizeof(who);
@@ -783,14 +785,14 @@ static void a_full_backlog_makes_callers_wait(void **state)
 
 		assert_true(fd >= 0);
 		assert_int_equal(who.ss_family, AF_INET);
-		part(&fd);
+		close_socket_pair(&fd);
 	}
 	for (size_t i = 0; i < COUNT(callers); i++)
 		pthread_join(callers[i], NULL);
-	part(&listener);
+	close_socket_pair(&listener);
 }
 
-static void names_are_those_of_both_ends(void **state)
+static void getsockname_and_getpeername_return_both_ends(void **state)
 {
 	struct pair *p = *state;
 	struct sockaddr_in a, b;
@@ -843,10 +845,10 @@ static void options_are_kept(void **state)
 	assert_int_equal(errno, ENOTSUP);
 	assert_int_equal(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 0), -1);
 	assert_int_equal(errno, EINVAL);
-	part(&fd);
+	close_socket_pair(&fd);
 }
 
-static void queues_cannot_change_under_a_connection(void **state)
+static void queue_sizes_cannot_change_while_connected(void **state)
 {
 	struct pair *p = *state;
 
@@ -854,8 +856,8 @@ static void queues_cannot_change_under_a_connection(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-/* The smallest queues and buffers there can be still carry a stream. */
-static void small_sockets_work_too(void **state)
+/* The smallest queues and buffers possible still carry a stream. */
+static void smallest_queues_and_buffers_work(void **state)
 {
 	struct sockaddr_storage at;
 	socklen_t len = address(AF_INET, &at);
@@ -883,12 +885,12 @@ static void small_sockets_work_too(void **state)
 	exchange(p.a, 0, 300000);
 	rshutdown(p.a, SHUT_WR);
 	pthread_join(far, NULL);
-	part(&p.a);
-	part(&p.b);
-	part(&p.listener);
+	close_socket_pair(&p.a);
+	close_socket_pair(&p.b);
+	close_socket_pair(&p.listener);
 }
 
-static void datagrams_are_not_to_be_had(void **state)
+static void datagram_sockets_are_refused(void **state)
 {
 	assert_int_equal(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
@@ -896,7 +898,7 @@ static void datagrams_are_not_to_be_had(void **state)
 	assert_int_equal(errno, ENOTSUP);
 }
 
-static void what_is_no_rsocket_is_a_bad_descriptor(void **state)
+static void a_descriptor_that_is_no_rsocket_is_ebadf(void **state)
 {
 	char c = 0;
 
@@ -917,10 +919,10 @@ static void an_unconnected_socket_neither_sends_nor_receives(void **state)
 	assert_int_equal(errno, ENOTCONN);
 	assert_int_equal(rrecv(fd, &c, 1, 0), -1);
 	assert_int_equal(errno, ENOTCONN);
-	part(&fd);
+	close_socket_pair(&fd);
 }
 
-static void nothing(int signal)
+static void ignore_signal(int signal)
 {
 }
 
@@ -929,7 +931,7 @@ static void *interrupt_later(void *arg)
 	struct later *l = arg;
 
 	await_asleep(l->sleeper);
-	while (!atomic_load(&l->woken)) { /* one that comes before it sleeps is lost */
+	while (!atomic_load(&l->woken)) { /* a signal that comes before it sleeps has no effect */
 		tgkill(getpid(), l->sleeper, SIGUSR1);
 		sched_yield();
 	}
@@ -939,7 +941,7 @@ static void *interrupt_later(void *arg)
 static void a_signal_interrupts_a_sleeping_read(void **state)
 {
 	struct pair *p = *state;
-	struct sigaction act = {.sa_handler = nothing};
+	struct sigaction act = {.sa_handler = ignore_signal};
 	struct later later = {.sleeper = gettid()};
 	pthread_t thread;
 	char c;
@@ -961,64 +963,64 @@ static int open_descriptors(void)
 	return n;
 }
 
-static void a_hundred_connections_leave_nothing_behind(void **state)
+static void a_hundred_connections_leak_no_descriptors(void **state)
 {
 	void *one = pair_of(AF_INET);
 	int before;
 
-	part_pair(&one); /* what is made once is there now */
+	close_pair_state(&one); /* objects that are created once exist now */
 	before = open_descriptors();
 	for (int i = 0; i < 100; i++) {
 		one = pair_of(AF_INET);
-		part_pair(&one);
+		close_pair_state(&one);
 	}
 	assert_int_equal(open_descriptors(), before);
 }
 
-#define WITH_PAIR(f) cmocka_unit_test_setup_teardown(f, make_pair, part_pair)
+#define WITH_PAIR(f) cmocka_unit_test_setup_teardown(f, make_pair, close_pair_state)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_sizes_come_back_as_they_went),
-		cmocka_unit_test(ipv6_is_no_different),
+		cmocka_unit_test(messages_of_all_sizes_are_echoed),
+		cmocka_unit_test(messages_of_all_sizes_are_echoed_over_ipv6),
 		WITH_PAIR(many_small_messages_keep_their_order),
 		WITH_PAIR(pieces_are_gathered_and_scattered),
-		WITH_PAIR(a_peek_takes_nothing),
-		WITH_PAIR(a_nonblocking_read_of_nothing_says_so),
-		WITH_PAIR(a_nonblocking_writer_is_told_when_it_is_full),
-		WITH_PAIR(poll_knows_data_from_silence),
-		WITH_PAIR(a_poll_that_times_out_takes_its_time),
+		WITH_PAIR(a_peek_leaves_the_data),
+		WITH_PAIR(a_nonblocking_read_without_data_returns_eagain),
+		WITH_PAIR(a_nonblocking_write_to_a_full_socket_returns_eagain),
+		WITH_PAIR(poll_reports_pollin_only_with_data),
+		WITH_PAIR(poll_waits_for_its_timeout),
 		WITH_PAIR(a_sleeping_poll_is_woken_by_data),
 		WITH_PAIR(rsockets_and_files_are_polled_together),
-		cmocka_unit_test(files_alone_are_the_kernels),
-		WITH_PAIR(select_sees_both_kinds),
+		cmocka_unit_test(poll_of_files_alone_works),
+		WITH_PAIR(select_handles_rsockets_and_files),
 		WITH_PAIR(a_reader_and_a_writer_share_a_socket),
-		cmocka_unit_test(many_sockets_do_not_mix),
-		WITH_PAIR(half_a_shutdown_leaves_the_other_half),
-		WITH_PAIR(what_was_sent_before_a_close_arrives),
+		cmocka_unit_test(data_of_many_sockets_stays_apart),
+		WITH_PAIR(shutdown_of_one_direction_leaves_the_other),
+		WITH_PAIR(data_sent_before_a_close_arrives),
 		WITH_PAIR(a_close_behind_a_long_stream_loses_nothing),
-		WITH_PAIR(the_end_of_a_stream_leaves_errno_alone),
-		WITH_PAIR(a_closed_peer_is_a_hangup),
+		WITH_PAIR(end_of_stream_does_not_change_errno),
+		WITH_PAIR(a_closed_peer_is_reported_as_hangup),
 		WITH_PAIR(data_is_polled_before_the_hangup_behind_it),
-		WITH_PAIR(a_reset_is_not_an_end),
+		WITH_PAIR(a_reset_is_an_error_not_the_end_of_stream),
 		WITH_PAIR(a_close_does_not_wait_for_the_peers_program),
-		WITH_PAIR(a_close_wakes_who_sleeps_on_the_socket),
-		cmocka_unit_test(mapped_memory_is_written_from_afar),
-		WITH_PAIR(without_entries_nothing_can_be_mapped),
-		cmocka_unit_test(a_nonblocking_connect_is_finished_behind_the_scenes),
-		cmocka_unit_test(a_refused_connect_says_so),
+		WITH_PAIR(a_close_wakes_threads_sleeping_on_the_socket),
+		cmocka_unit_test(mapped_memory_is_written_by_the_peer),
+		WITH_PAIR(without_iomap_entries_mapping_fails),
+		cmocka_unit_test(a_nonblocking_connect_completes_in_the_background),
+		cmocka_unit_test(a_refused_connect_returns_econnrefused),
 		cmocka_unit_test(a_refused_nonblocking_connect_is_an_error_to_poll),
-		cmocka_unit_test(a_full_backlog_makes_callers_wait),
-		WITH_PAIR(names_are_those_of_both_ends),
+		cmocka_unit_test(connections_beyond_the_backlog_wait),
+		WITH_PAIR(getsockname_and_getpeername_return_both_ends),
 		cmocka_unit_test(options_are_kept),
-		WITH_PAIR(queues_cannot_change_under_a_connection),
-		cmocka_unit_test(small_sockets_work_too),
-		cmocka_unit_test(datagrams_are_not_to_be_had),
-		cmocka_unit_test(what_is_no_rsocket_is_a_bad_descriptor),
+		WITH_PAIR(queue_sizes_cannot_change_while_connected),
+		cmocka_unit_test(smallest_queues_and_buffers_work),
+		cmocka_unit_test(datagram_sockets_are_refused),
+		cmocka_unit_test(a_descriptor_that_is_no_rsocket_is_ebadf),
 		cmocka_unit_test(an_unconnected_socket_neither_sends_nor_receives),
 		WITH_PAIR(a_signal_interrupts_a_sleeping_read),
-		cmocka_unit_test(a_hundred_connections_leave_nothing_behind),
+		cmocka_unit_test(a_hundred_connections_leak_no_descriptors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
