@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * asleep.c - see asleep.h.
+ * asleep.c - waits until a thread sleeps: see asleep.h.
  */
 #include "asleep.h"
 
@@ -16,7 +16,7 @@
 
 #define PATIENCE_NS (30 * NS_PER_S)
 
-/* Its line in /proc: the id, the name in brackets, the state. */
+/* Reads the thread's line in /proc: the id, the name in brackets, the state. */
 static bool is_asleep(pid_t tid)
 {
 	char path[64], text[128];
@@ -38,8 +38,9 @@ void await_asleep(pid_t tid)
 	uint64_t until = clock_ns() + PATIENCE_NS;
 
 	while (!is_asleep(tid)) {
-		if (clock_ns() > until) { /* not in the test's own thread: no way to fail it */
-			fprintf(stderr, "waited in vain for a thread to sleep\n");
+		/* Another thread than the test's own cannot fail the test. */
+		if (clock_ns() > until) {
+			fprintf(stderr, "timed out waiting for a thread to sleep\n");
 			abort();
 		}
 		sched_yield();

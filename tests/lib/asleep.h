@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * asleep.h - waits until another thread of this program waits.
+ * asleep.h - waits until another thread of this program sleeps.
  */
 #ifndef STAG_TEST_ASLEEP_H
 #define STAG_TEST_ASLEEP_H
@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 /*
- * Returns when the thread (gettid()) is asleep in the kernel. If it was on its way
- * and waits for a lock by chance, what follows is only easier for the test to pass.
+ * Returns when the thread (gettid()) sleeps in the kernel. If it sleeps only because of a lock on
+ * its way to the wait in question, the test that follows is only easier to pass.
  */
 void await_asleep(pid_t tid);
 

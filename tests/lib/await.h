@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * await.h - waits for the thing itself, and never for ever. Behind cmocka.h.
+ * await.h - waits for a condition, with a time limit. Include it after cmocka.h.
  */
 #ifndef STAG_TEST_AWAIT_H
 #define STAG_TEST_AWAIT_H
@@ -19,7 +19,7 @@
 		uint64_t until_ = deadline();                                                      \
 		while (!(condition))                                                               \
 			if (too_late(until_))                                                      \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
+				fail_msg("%s:%d: timed out waiting for %s", __FILE__, __LINE__,    \
 					 #condition);                                              \
 	} while (0)
 
@@ -28,7 +28,7 @@ static inline uint64_t deadline(void)
 	return clock_ns() + DEADLINE_NS;
 }
 
-/* Yields the processor if not. */
+/* Yields the processor if it is not too late. */
 static inline bool too_late(uint64_t until)
 {
 	sched_yield();

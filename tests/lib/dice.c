@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * dice.c - see dice.h.
+ * dice.c - reproducible random numbers: see dice.h.
  */
 #include "dice.h"
 
@@ -41,7 +41,7 @@ void dice_start_with(uint64_t seed)
 }
 
 /* splitmix64 */
-static uint64_t next(void)
+static uint64_t next_random(void)
 {
 	uint64_t x = state += 0x9e3779b97f4a7c15u;
 
@@ -52,7 +52,7 @@ static uint64_t next(void)
 
 uint64_t dice(uint64_t sides)
 {
-	return next() % sides;
+	return next_random() % sides;
 }
 
 uint64_t dice_size(uint64_t most)
@@ -73,7 +73,7 @@ void dice_fill(void *at, size_t len)
 	uint8_t *p = at;
 
 	for (size_t i = 0; i < len; i += sizeof(uint64_t)) {
-		uint64_t x = next();
+		uint64_t x = next_random();
 
 		memcpy(p + i, &x, len - i < sizeof(x) ? len - i : sizeof(x));
 	}

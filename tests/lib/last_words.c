@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * last_words.c - a test program that fails says so at once, and one that hangs
- * says where.
+ * last_words.c - makes a test program exit at its first failure, and print its threads' stacks when
+ * it hangs.
  *
- * A failed assertion jumps out of a test and leaves behind what the test held:
- * to take that apart may wait for ever, and cmocka keeps the message until it
- * is done. So the first failure ends the program. One that is out of time gets
- * SIGTERM from meson, and then half a second: it shows where its threads are.
+ * A failed assertion jumps out of a test and leaves the test's objects behind: tearing those down
+ * may hang, and cmocka withholds the message until that is done. So the first failure ends the
+ * program. A program that exceeds its time limit gets SIGTERM from meson, and half a second later
+ * SIGKILL: in that time it prints where its threads are.
  */
 #include <dirent.h>
 #include <execinfo.h>
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define DEPTH	64
-#define WAIT_US 20000 /* for a thread to answer: the engine takes no signals */
+#define WAIT_US 20000 /* time for a thread to answer: the engine takes no signals */
 
 static atomic_bool answered;
 
@@ -49,20 +49,21 @@ static void show_thread(const char *tid)
 {
 	dprintf(STDERR_FILENO, "thread %s\n", tid);
 	show_file(tid, "comm");
-	show_file(tid, "syscall"); /* its number, arguments, stack and program counter */
+	/* Number of the system call, arguments, stack and program counter. */
+	show_file(tid, "syscall");
 	atomic_store(&answered, false);
 	syscall(SYS_tgkill, getpid(), atoi(tid), SIGUSR2);
 	for (int us = 0; us < WAIT_US && !atomic_load(&answered); us += 1000)
 		usleep(1000);
 }
 
-/* Not a safe thing to do in a handler; but a second hang here is no worse than the first. */
-static void out_of_time(int sig)
+/* Not async-signal-safe; but a second hang here is no worse than the first. */
+static void report_time_limit(int sig)
 {
 	DIR *tasks = opendir("/proc/self/task");
 	const struct dirent *e;
 
-	dprintf(STDERR_FILENO, "out of time; its threads:\n");
+	dprintf(STDERR_FILENO, "time limit exceeded; threads:\n");
 	while (tasks && (e = readdir(tasks)))
 		if (e->d_name[0] != '.')
 			show_thread(e->d_name);
@@ -71,12 +72,13 @@ static void out_of_time(int sig)
 
 static __attribute__((constructor)) void prepare(void)
 {
-	struct sigaction stack = {.sa_handler = show_my_stack}, term = {.sa_handler = out_of_time};
+	struct sigaction stack = {.sa_handler = show_my_stack},
+			 term = {.sa_handler = report_time_limit};
 	void *frame;
 
 	setenv("CMOCKA_TEST_ABORT", "1", 0);
-	setvbuf(stdout, NULL, _IOLBF, 0); /* so that its words come in order */
-	backtrace(&frame, 1);		  /* loads what it needs */
+	setvbuf(stdout, NULL, _IOLBF, 0); /* so that output appears in order */
+	backtrace(&frame, 1);		  /* loads the library that it needs now */
 	sigaction(SIGUSR2, &stack, NULL);
 	sigaction(SIGTERM, &term, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * raw_peer.c - see raw_peer.h.
+ * raw_peer.c - a hand-made iWARP peer: see raw_peer.h.
  */
 #include "raw_peer.h"
 
@@ -76,12 +76,12 @@ static void take_bytes(struct raw_peer *p, void *data, size_t len)
 	size_t got = 0;
 	ssize_t n = 1;
 
-	while (got < len && n > 0) { /* a stopped process is interrupted when it goes on */
+	while (got < len && n > 0) { /* a process that was stopped gets EINTR when it continues */
 		n = TEMP_FAILURE_RETRY(recv(p->fd, (uint8_t *)data + got, len - got, MSG_WAITALL));
 		got += n > 0 ? (size_t)n : 0;
 	}
 	if (got < len)
-		fail_msg("%zu of %zu bytes came: %s", got, len,
+		fail_msg("received %zu of %zu bytes: %s", got, len,
 			 n < 0 ? strerror(errno) : "the peer closed");
 }
 
@@ -111,7 +111,8 @@ void expect_hangup(struct raw_peer *p)
 	ssize_t n = TEMP_FAILURE_RETRY(recv(p->fd, &c, 1, 0));
 
 	if (n > 0 || (n < 0 && errno != ECONNRESET))
-		fail_msg("no hang-up but %zd bytes: %s", n, n < 0 ? strerror(errno) : "data");
+		fail_msg("expected the peer to close, got %zd bytes: %s", n,
+			 n < 0 ? strerror(errno) : "data");
 }
 
 void expect_hangup_at_last(struct raw_peer *p)
@@ -123,12 +124,12 @@ void expect_hangup_at_last(struct raw_peer *p)
 		n = TEMP_FAILURE_RETRY(recv(p->fd, buf, sizeof(buf), 0));
 	} while (n > 0);
 	if (n < 0 && errno != ECONNRESET)
-		fail_msg("no hang-up: %s", strerror(errno));
+		fail_msg("the peer did not close: %s", strerror(errno));
 }
 
 /* ---- MPA ---- */
 
-/* The environment that the adapter reads is for both ends. */
+/* The environment variables that the adapter reads apply to both ends. */
 static bool env_is(const char *name, const char *value)
 {
 	const char *v = getenv(name);
@@ -136,7 +137,7 @@ static bool env_is(const char *name, const char *value)
 	return v && !strcmp(v, value);
 }
 
-static uint8_t demands(const struct raw_wish *w)
+static uint8_t mpa_flags_requested(const struct raw_wish *w)
 {
 	bool crc = !w->no_crc && !env_is("STAG_CRC", "off");
 	bool markers = w->markers || env_is("STAG_MARKERS", "on");
@@ -165,16 +166,17 @@ static void give_frame(struct raw_peer *p, const struct mpa_frame *f)
 	raw_bytes(p, buf, (size_t)n);
 }
 
-static void agree(struct raw_peer *p, const struct raw_wish *w, const struct mpa_frame *theirs)
+static void apply_negotiation(struct raw_peer *p, const struct raw_wish *w,
+			      const struct mpa_frame *theirs)
 {
-	p->crc = (demands(w) | theirs->flags) & MPA_CRC;
+	p->crc = (mpa_flags_requested(w) | theirs->flags) & MPA_CRC;
 	p->markers_tx = theirs->flags & MPA_MARKERS;
-	p->markers_rx = demands(w) & MPA_MARKERS;
+	p->markers_rx = mpa_flags_requested(w) & MPA_MARKERS;
 }
 
 void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
 {
-	struct mpa_frame req = {.rev = w->plain ? 1 : 2, .flags = demands(w)};
+	struct mpa_frame req = {.rev = w->plain ? 1 : 2, .flags = mpa_flags_requested(w)};
 
 	if (!w->plain) {
 		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0) |
@@ -197,7 +199,7 @@ void raw_take_reply(struct raw_peer *p, const struct raw_wish *w)
 	assert_false(rep.flags & MPA_REJECT);
 	assert_int_equal(!!(rep.flags & MPA_EXT_ACCEPT), w->extensions);
 	p->one_shot = rep.ext.encoding;
-	agree(p, w, &rep);
+	apply_negotiation(p, w, &rep);
 }
 
 void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
@@ -207,7 +209,7 @@ void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
 
 	take_frame(p, false, room, &req);
 	rep.rev = req.rev;
-	rep.flags = demands(w) | (req.flags & MPA_ENHANCED);
+	rep.flags = mpa_flags_requested(w) | (req.flags & MPA_ENHANCED);
 	rep.ird = w->ird ? w->ird : 8;
 	rep.ord = w->ord ? w->ord : 8;
 	if (w->extensions) {
@@ -220,7 +222,7 @@ void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
 		p->one_shot = w->one_shot;
 	}
 	give_frame(p, &rep);
-	agree(p, w, &req);
+	apply_negotiation(p, w, &req);
 }
 
 /* ---- FPDUs out ---- */
@@ -446,7 +448,7 @@ void raw_take_terminate_at_last(struct raw_peer *p, struct terminate *t)
 	take_terminate(p, t, false);
 }
 
-/* RFC 5040 §4.8: which parts of the terminated message go with which fault. */
+/* RFC 5040 §4.8: lists which parts of the terminated message accompany which fault. */
 static void expect_parts(const struct raw_peer *p, const struct terminate *t)
 {
 	bool tagged = p->last[0] & DDP_T, is_read = !tagged && (p->last[1] & 0xf) == RDMAP_READ_REQ;
@@ -474,7 +476,7 @@ static void check_terminate(struct raw_peer *p, struct wire_fault fault, bool fi
 	take_terminate(p, &t, first);
 	if (t.fault.layer != fault.layer || t.fault.etype != fault.etype ||
 	    t.fault.code != fault.code)
-		fail_msg("Terminate with '%s', wanted '%s'", wire_fault_str(t.fault),
+		fail_msg("Terminate with '%s', expected '%s'", wire_fault_str(t.fault),
 			 wire_fault_str(fault));
 	expect_parts(p, &t);
 	expect_hangup(p);
@@ -490,7 +492,7 @@ void expect_terminate_at_last(struct raw_peer *p, struct wire_fault fault)
 	check_terminate(p, fault, false);
 }
 
-/* ---- scenes ---- */
+/* ---- connections under test ---- */
 
 int others_open(void **state)
 {
@@ -550,7 +552,7 @@ static void expect_others_well(struct scene *s)
 	ping(s->others);
 }
 
-/* When the program is told of the end, all that is to be flushed has been. */
+/* Checks the end: when the program gets the event, all work has been flushed. */
 static void expect_over(struct scene *s)
 {
 	expect_disconnected(&s->us);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * side.c - see side.h. Knows the public interface alone, as a program does.
+ * side.c - one side of a connection: see side.h. Uses only the public interface, as a program does.
  */
 #include "side.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CANARY 4096
-#define SONG   0xc5 /* what a canary is filled with */
+#define CANARY	    4096
+#define CANARY_BYTE 0xc5 /* the byte that canaries are filled with */
 
 /* ---- memory ---- */
 
@@ -58,9 +58,9 @@ static struct region *add_region(struct side *s, size_t len, int access)
 
 	assert_non_null(r);
 	assert_non_null(room);
-	memset(room, SONG, CANARY);
+	memset(room, CANARY_BYTE, CANARY);
 	memset(room + CANARY, 0, len);
-	memset(room + CANARY + len, SONG, CANARY);
+	memset(room + CANARY + len, CANARY_BYTE, CANARY);
 	r->at = room + CANARY;
 	r->len = len;
 	r->mr = ibv_reg_mr(s->pd, r->at, len, access);
@@ -82,18 +82,19 @@ struct region *own_region(struct side *s, size_t len)
 	return add_region(s, len, IBV_ACCESS_LOCAL_WRITE);
 }
 
-static void expect_song(const struct region *r, const uint8_t *at)
+static void expect_canary_intact(const struct region *r, const uint8_t *at)
 {
 	for (size_t i = 0; i < CANARY; i++)
-		if (at[i] != SONG)
-			fail_msg("a canary of the region of %zu bytes is dead, %td bytes from it",
+		if (at[i] != CANARY_BYTE)
+			fail_msg("a canary of the region of %zu bytes was overwritten, %td bytes "
+				 "from it",
 				 r->len, at + i - r->at);
 }
 
 static void check_canary(const struct region *r)
 {
-	expect_song(r, room_of(r));
-	expect_song(r, r->at + r->len);
+	expect_canary_intact(r, room_of(r));
+	expect_canary_intact(r, r->at + r->len);
 }
 
 void check_canaries(const struct side *s)
@@ -133,7 +134,7 @@ static struct sockaddr_in address(uint16_t port)
 	return at;
 }
 
-static uint32_t or_else(uint32_t wanted, uint32_t otherwise)
+static uint32_t value_or_default(uint32_t wanted, uint32_t otherwise)
 {
 	return wanted ? wanted : otherwise;
 }
@@ -147,13 +148,14 @@ static void side_begin(struct side *s, const struct side_wish *w)
 
 static struct ibv_cq *new_cq(struct side *s)
 {
-	struct ibv_cq *cq = ibv_create_cq(s->ctx, (int)or_else(s->wish.cqe, 256), s, s->channel, 0);
+	struct ibv_cq *cq =
+		ibv_create_cq(s->ctx, (int)value_or_default(s->wish.cqe, 256), s, s->channel, 0);
 
 	assert_non_null(cq);
 	return cq;
 }
 
-static void give_parts(struct side *s)
+static void create_objects(struct side *s)
 {
 	s->ctx = s->id->verbs;
 	s->pd = s->wish.pd ? s->wish.pd : ibv_alloc_pd(s->ctx);
@@ -166,14 +168,15 @@ static void give_parts(struct side *s)
 	if (s->wish.srq_wr) {
 		struct ibv_srq_init_attr attr = {
 			.srq_context = s,
-			.attr = {.max_wr = s->wish.srq_wr, .max_sge = or_else(s->wish.sge, 4)}};
+			.attr = {.max_wr = s->wish.srq_wr,
+				 .max_sge = value_or_default(s->wish.sge, 4)}};
 
 		s->srq = ibv_create_srq(s->pd, &attr);
 		assert_non_null(s->srq);
 	}
 }
 
-static void give_qp(struct side *s)
+static void create_qp(struct side *s)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_context = s,
@@ -182,11 +185,11 @@ static void give_qp(struct side *s)
 		.srq = s->srq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 0,
-		.cap = {.max_send_wr = or_else(s->wish.send_wr, 64),
-			.max_recv_wr = or_else(s->wish.recv_wr, 64),
-			.max_send_sge = or_else(s->wish.sge, 4),
-			.max_recv_sge = or_else(s->wish.sge, 4),
-			.max_inline_data = or_else(s->wish.inline_data, 256)}};
+		.cap = {.max_send_wr = value_or_default(s->wish.send_wr, 64),
+			.max_recv_wr = value_or_default(s->wish.recv_wr, 64),
+			.max_send_sge = value_or_default(s->wish.sge, 4),
+			.max_recv_sge = value_or_default(s->wish.sge, 4),
+			.max_inline_data = value_or_default(s->wish.inline_data, 256)}};
 
 	assert_int_equal(rdma_create_qp(s->id, s->pd, &attr), 0);
 	s->qp = s->id->qp;
@@ -213,10 +216,10 @@ static struct rdma_cm_event *await_cm(struct side *s, enum rdma_cm_event_type ty
 	struct rdma_cm_event *ev;
 
 	if (poll(&p, 1, PATIENCE_MS) != 1)
-		fail_msg("%s did not come", rdma_event_str(type));
+		fail_msg("no event: %s", rdma_event_str(type));
 	assert_int_equal(rdma_get_cm_event(s->events, &ev), 0);
 	if (ev->event != type)
-		fail_msg("%s (status %d) came instead of %s", rdma_event_str(ev->event), ev->status,
+		fail_msg("got %s (status %d) instead of %s", rdma_event_str(ev->event), ev->status,
 			 rdma_event_str(type));
 	return ev;
 }
@@ -227,8 +230,8 @@ void side_take_request(struct side *s)
 
 	s->id = ev->id;
 	rdma_ack_cm_event(ev);
-	give_parts(s);
-	give_qp(s);
+	create_objects(s);
+	create_qp(s);
 }
 
 static uint8_t depth(int wanted)
@@ -259,8 +262,8 @@ void side_resolve(struct side *s, const struct side_wish *w, uint16_t port)
 	expect_cm(s, RDMA_CM_EVENT_ADDR_RESOLVED);
 	assert_int_equal(rdma_resolve_route(s->id, PATIENCE_MS), 0);
 	expect_cm(s, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	give_parts(s);
-	give_qp(s);
+	create_objects(s);
+	create_qp(s);
 }
 
 void side_connect(struct side *s)
@@ -271,8 +274,8 @@ void side_connect(struct side *s)
 }
 
 /*
- * Both sides of a pair share one context, and so one stream of events, in no promised order:
- * what is another side's waits here until that side asks.
+ * Both sides of a pair share one context, and so one stream of events, in no guaranteed order:
+ * events of another side wait here until that side asks for them.
  */
 static struct waiting {
 	const void *element;
@@ -306,7 +309,7 @@ static void forget_waiting(const struct side *s)
 		drop_waiting(w);
 }
 
-static void free_parts(struct side *s)
+static void destroy_objects(struct side *s)
 {
 	if (!s->wish.cq) {
 		assert_int_equal(ibv_destroy_cq(s->scq), 0);
@@ -333,7 +336,7 @@ void side_close(struct side *s)
 		assert_int_equal(rdma_destroy_id(s->listener), 0);
 	rdma_destroy_event_channel(s->events);
 	if (s->pd)
-		free_parts(s);
+		destroy_objects(s);
 	free(s->ledger);
 	memset(s, 0, sizeof(*s));
 }
@@ -355,7 +358,7 @@ void pair_close(struct pair *p)
 	side_close(&p->b);
 }
 
-static void pong(struct side *from, struct side *to)
+static void ping_one_way(struct side *from, struct side *to)
 {
 	static unsigned seed = 1000;
 	struct region *src = own_region(from, 64), *in = own_region(to, 64),
@@ -378,8 +381,8 @@ static void pong(struct side *from, struct side *to)
 
 void ping(struct pair *p)
 {
-	pong(&p->a, &p->b);
-	pong(&p->b, &p->a);
+	ping_one_way(&p->a, &p->b);
+	ping_one_way(&p->b, &p->a);
 }
 
 /* ---- posting ---- */
@@ -454,13 +457,13 @@ uint64_t post_read(struct side *s, const struct region *sink, size_t off, size_t
 
 /* ---- expecting ---- */
 
-static void enter(struct side *s, const struct ibv_wc *wc)
+static void record_completion(struct side *s, const struct ibv_wc *wc)
 {
 	struct posted *p;
 
 	assert_int_equal(wc->qp_num, s->qp->qp_num);
 	if (wc->wr_id == 0 || wc->wr_id > s->n_posted)
-		fail_msg("a completion of wr_id %llu, which nobody posted",
+		fail_msg("a completion of wr_id %llu, which was not posted",
 			 (unsigned long long)wc->wr_id);
 	p = &s->ledger[wc->wr_id - 1];
 	if (p->done)
@@ -479,7 +482,7 @@ bool poll_wc(struct side *s, struct ibv_cq *cq, struct ibv_wc *wc)
 
 	assert_in_range(n, 0, 1);
 	if (n)
-		enter(s, wc);
+		record_completion(s, wc);
 	return n;
 }
 
@@ -497,7 +500,7 @@ static struct ibv_wc expect_wc(struct side *s, struct ibv_cq *cq, uint64_t wr_id
 	struct ibv_wc wc = await_wc(s, cq);
 
 	if (wc.wr_id != wr_id || wc.status != status)
-		fail_msg("wr_id %llu, %s; wanted wr_id %llu, %s", (unsigned long long)wc.wr_id,
+		fail_msg("wr_id %llu, %s; expected wr_id %llu, %s", (unsigned long long)wc.wr_id,
 			 ibv_wc_status_str(wc.status), (unsigned long long)wr_id,
 			 ibv_wc_status_str(status));
 	s->ledger[wr_id - 1].settled = true;
@@ -514,7 +517,7 @@ struct ibv_wc expect_received(struct side *s, uint64_t wr_id)
 	return expect_wc(s, s->rcq, wr_id, IBV_WC_SUCCESS);
 }
 
-static void take_all(struct side *s)
+static void drain_cq(struct side *s)
 {
 	struct ibv_wc wc;
 
@@ -526,9 +529,9 @@ struct ibv_wc expect_failed(struct side *s, uint64_t wr_id, enum ibv_wc_status s
 {
 	struct posted *p = &s->ledger[wr_id - 1];
 
-	await((take_all(s), p->done));
+	await((drain_cq(s), p->done));
 	if (p->wc.status != status)
-		fail_msg("wr_id %llu: %s; wanted: %s", (unsigned long long)wr_id,
+		fail_msg("wr_id %llu: %s; expected: %s", (unsigned long long)wr_id,
 			 ibv_wc_status_str(p->wc.status), ibv_wc_status_str(status));
 	p->settled = true;
 	return p->wc;
@@ -544,7 +547,7 @@ void expect_nothing(struct side *s)
 
 void expect_flushed(struct side *s)
 {
-	take_all(s);
+	drain_cq(s);
 	for (uint64_t i = 0; i < s->n_posted; i++) {
 		const struct posted *p = &s->ledger[i];
 
@@ -579,7 +582,7 @@ void expect_disconnected(struct side *s)
 	expect_cm(s, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 
-static bool readable(int fd, int ms)
+static bool is_readable(int fd, int ms)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
@@ -588,7 +591,7 @@ static bool readable(int fd, int ms)
 
 void expect_cm_silence(struct side *s)
 {
-	assert_false(readable(s->events->fd, 0));
+	assert_false(is_readable(s->events->fd, 0));
 }
 
 static void take_async(struct side *s)
@@ -607,8 +610,8 @@ enum ibv_event_type await_async(struct side *s)
 	enum ibv_event_type type;
 
 	while (!(w = waiting_for(s))) {
-		if (!readable(s->ctx->async_fd, PATIENCE_MS))
-			fail_msg("no asynchronous event came");
+		if (!is_readable(s->ctx->async_fd, PATIENCE_MS))
+			fail_msg("no asynchronous event");
 		take_async(s);
 	}
 	type = w->type;
@@ -621,12 +624,12 @@ void expect_async(struct side *s, enum ibv_event_type type)
 	enum ibv_event_type came = await_async(s);
 
 	if (came != type)
-		fail_msg("'%s' came, not '%s'", ibv_event_type_str(came), ibv_event_type_str(type));
+		fail_msg("got '%s', not '%s'", ibv_event_type_str(came), ibv_event_type_str(type));
 }
 
 bool has_async(struct side *s)
 {
-	while (readable(s->ctx->async_fd, 0))
+	while (is_readable(s->ctx->async_fd, 0))
 		take_async(s);
 	return waiting_for(s);
 }

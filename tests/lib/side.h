@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * side.h - the verbs of the adapter's stories: one side of a connection, with
- * all that a program has there, and what can be asked of it.
+ * side.h - helpers of the adapter's tests: one side of a connection, with all objects that a
+ * program has there, and checks of its state.
  *
- * A side keeps a ledger of what was posted on it: a completion that nobody
- * posted for, or a second one, fails the test. Its regions lie between canaries.
- * Everything waits for the thing itself, and not for ever (await.h).
+ * A side keeps a ledger of its posts: a completion without a post, or a second one, fails the test.
+ * Its regions lie between canaries. Every wait is for a condition and has a time limit (await.h).
  */
 #ifndef STAG_TEST_SIDE_H
 #define STAG_TEST_SIDE_H
@@ -31,7 +30,7 @@ struct region {
 	struct ibv_mr *mr;
 };
 
-/* Fills with what only this seed gives, and looks whether it is there. */
+/* Fills with bytes that only this seed gives, and checks them. */
 void fill(void *at, size_t len, unsigned seed);
 void expect_filled(const void *at, size_t len, unsigned seed);
 void expect_zeroes(const void *at, size_t len);
@@ -40,21 +39,21 @@ void expect_zeroes(const void *at, size_t len);
 
 #define NO_DEPTH (-1)
 
-struct side_wish { /* zero: what a test that does not care gets */
+struct side_wish { /* a zero field selects the default */
 	uint32_t send_wr, recv_wr, sge, inline_data, cqe;
-	int ird, ord;	     /* 0: 8 */
+	int ird, ord;	     /* default 8 */
 	bool quiet;	     /* only IBV_SEND_SIGNALED work completes; else all does */
 	bool channel;	     /* completion events, both queues */
-	struct ibv_cq *cq;   /* of both directions; NULL: one of its own for each */
+	struct ibv_cq *cq;   /* for both directions; NULL: one of its own for each */
 	struct ibv_pd *pd;   /* NULL: its own */
 	uint32_t srq_wr;     /* receives come from an SRQ of this size */
 	struct ibv_srq *srq; /* or from this one */
 };
 
 struct posted {
-	bool quiet; /* completes only where it fails */
+	bool quiet; /* completes only if it fails */
 	bool done;
-	bool settled; /* a test has looked at how it ended */
+	bool settled; /* a test has checked its completion */
 	struct ibv_wc wc;
 };
 
@@ -76,8 +75,9 @@ struct side {
 /* The steps of a connection. */
 void side_listen(struct side *s, const struct side_wish *w);
 uint16_t side_port(const struct side *s); /* of a listening side, host order */
-void side_take_request(struct side *s);	  /* CONNECT_REQUEST: it has an id and a queue pair */
-int side_accept(struct side *s);	  /* rdma_accept() */
+/* Waits for CONNECT_REQUEST: creates the queue pair of its id. */
+void side_take_request(struct side *s);
+int side_accept(struct side *s); /* rdma_accept() */
 void side_resolve(struct side *s, const struct side_wish *w, uint16_t port);
 void side_connect(struct side *s);
 void side_close(struct side *s); /* checks the canaries */
@@ -89,13 +89,13 @@ struct pair {
 
 void pair_open(struct pair *p, const struct side_wish *a, const struct side_wish *b);
 void pair_close(struct pair *p);
-void ping(struct pair *p); /* a send and a write, there and back */
+void ping(struct pair *p); /* a send and a write, in both directions */
 
-/* ---- doing ------------------------------------------------------------- */
+/* ---- posting ----------------------------------------------------------- */
 
 struct region *lend_region(struct side *s, size_t len, int access);
 struct region *own_region(struct side *s, size_t len); /* for local use */
-void drop_region(struct side *s, struct region *r);    /* before the side's end */
+void drop_region(struct side *s, struct region *r);    /* before the side is closed */
 void check_canaries(const struct side *s);
 
 struct ibv_sge piece(const struct region *r, size_t off, size_t len);
@@ -108,26 +108,26 @@ uint64_t post_write(struct side *s, const struct region *from, size_t off, size_
 		    const struct region *to, size_t to_off);
 uint64_t post_read(struct side *s, const struct region *sink, size_t off, size_t len,
 		   const struct region *from, size_t from_off);
-/* For posts that the ledger shall know and a test makes itself. */
+/* Enters a post into the ledger that the test makes itself. */
 uint64_t note_posted(struct side *s, bool quiet);
 
 /* ---- expecting --------------------------------------------------------- */
 
-/* The next completion of the send or of the receive queue, which must be this one's. */
+/* Return the next completion of the send or of the receive queue, which must be this one's. */
 struct ibv_wc expect_sent(struct side *s, uint64_t wr_id);     /* successful */
 struct ibv_wc expect_received(struct side *s, uint64_t wr_id); /* successful */
 struct ibv_wc expect_failed(struct side *s, uint64_t wr_id, enum ibv_wc_status status);
-struct ibv_wc await_wc(struct side *s, struct ibv_cq *cq); /* the next, whichever */
+struct ibv_wc await_wc(struct side *s, struct ibv_cq *cq); /* the next one of any kind */
 bool poll_wc(struct side *s, struct ibv_cq *cq, struct ibv_wc *wc);
-void expect_nothing(struct side *s); /* no completion is there */
+void expect_nothing(struct side *s); /* there is no completion */
 
-/* Everything posted has completed, once; what no test has looked at, as flushed. */
+/* Checks that every post has completed, once; those that no test has checked, as flushed. */
 void expect_flushed(struct side *s);
 
 void expect_state(const struct side *s, enum ibv_qp_state state);
 void expect_cm(struct side *s, enum rdma_cm_event_type type);
 void expect_disconnected(struct side *s);		     /* the event, and TIMEWAIT_EXIT */
-void expect_cm_silence(struct side *s);			     /* no event is there */
+void expect_cm_silence(struct side *s);			     /* there is no event */
 enum ibv_event_type await_async(struct side *s);	     /* of its queue pair, CQs or SRQ */
 void expect_async(struct side *s, enum ibv_event_type type); /* the next one is of this type */
 void expect_no_async(struct side *s);
