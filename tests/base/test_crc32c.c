@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_crc32c.c - every way to compute a CRC32C that this processor has gives
- * the RFC's values, and the same as a bit at a time.
+ * test_crc32c.c - every implementation of CRC32C that this processor supports gives the RFC's
+ * values, and the same as one bit at a time.
  *
- * Includes the source: crc32c_update() shows only the best way.
+ * Includes the source: crc32c_update() uses only the fastest one.
  */
 #include "../../src/base/crc32c.c"
 
@@ -19,7 +19,7 @@ struct way {
 	crc32c_fn fn;
 };
 
-static size_t ways_here(struct way *w)
+static size_t implementations_here(struct way *w)
 {
 	size_t n = 0;
 
@@ -32,7 +32,7 @@ static size_t ways_here(struct way *w)
 	return n;
 }
 
-/* RFC 5044 §4.4's polynomial division, as slow and plain as it can be. */
+/* Computes RFC 5044 §4.4's polynomial division, as plainly as possible. */
 static uint32_t bit_by_bit(uint32_t crc, const uint8_t *p, size_t len)
 {
 	while (len--) {
@@ -43,10 +43,10 @@ static uint32_t bit_by_bit(uint32_t crc, const uint8_t *p, size_t len)
 	return crc;
 }
 
-static void assert_all_ways_agree(uint32_t crc, const uint8_t *p, size_t len)
+static void assert_all_implementations_agree(uint32_t crc, const uint8_t *p, size_t len)
 {
 	struct way ways[4];
-	size_t n = ways_here(ways);
+	size_t n = implementations_here(ways);
 	uint32_t wanted = bit_by_bit(crc, p, len);
 
 	for (size_t i = 0; i < n; i++)
@@ -54,7 +54,7 @@ static void assert_all_ways_agree(uint32_t crc, const uint8_t *p, size_t len)
 			fail_msg("%s: wrong for %zu bytes at %p", ways[i].name, len, (void *)p);
 }
 
-/* Copies to an odd place, with a guard on either side. */
+/* Copies to an odd address, with a guard on either side. */
 static void assert_copy_is_right(crc32c_copy_fn fn, uint32_t crc, const uint8_t *p, size_t len)
 {
 	static uint8_t room[FPDU_MAX_LEN + 64 + 2];
@@ -76,7 +76,7 @@ static void assert_copies_are_right(uint32_t crc, const uint8_t *p, size_t len)
 static void assert_crc_on_the_wire(const uint8_t *bytes, size_t len, const uint8_t wanted[4])
 {
 	struct way ways[4];
-	size_t n = ways_here(ways);
+	size_t n = implementations_here(ways);
 	uint8_t field[4];
 
 	for (size_t i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static void the_check_string_gives_e3069283(void **state)
 	assert_int_equal(~crc32c_update_portable(CRC32C_INIT, "123456789", 9), 0xe3069283);
 }
 
-static void nothing_leaves_a_running_crc_as_it_is(void **state)
+static void an_empty_update_does_not_change_the_crc(void **state)
 {
 	assert_int_equal(crc32c_update(CRC32C_INIT, NULL, 0), CRC32C_INIT);
 	assert_int_equal(crc32c_update_portable(0x12345678, NULL, 0), 0x12345678);
@@ -133,33 +133,33 @@ static void crc_field_is_least_significant_byte_first(void **state)
 	assert_false(crc32c_matches(field, ~0x11223345u));
 }
 
-/* Every length across the steps: words, lanes, rounds of lanes, vectors, blocks. */
-static void all_ways_agree_on_every_length(void **state)
+/* Every length across the step sizes: words, lanes, rounds of lanes, vectors, blocks. */
+static void all_implementations_agree_on_every_length(void **state)
 {
 	static uint8_t noise[4200];
 
 	fill_with_noise(noise, sizeof(noise));
 	for (size_t len = 0; len <= sizeof(noise); len += len < 1600 ? 1 : 7)
-		assert_all_ways_agree((uint32_t)dice(), noise, len);
+		assert_all_implementations_agree((uint32_t)dice(), noise, len);
 }
 
-static void all_ways_agree_at_every_alignment(void **state)
+static void all_implementations_agree_at_every_alignment(void **state)
 {
 	static uint8_t noise[2048 + 64];
 
 	fill_with_noise(noise, sizeof(noise));
 	for (size_t off = 0; off < 64; off++)
-		assert_all_ways_agree(CRC32C_INIT, noise + off, 1000 + dice() % 1048);
+		assert_all_implementations_agree(CRC32C_INIT, noise + off, 1000 + dice() % 1048);
 }
 
-static void all_ways_agree_on_long_buffers(void **state)
+static void all_implementations_agree_on_long_buffers(void **state)
 {
 	static uint8_t noise[FPDU_MAX_LEN + 64];
 
 	fill_with_noise(noise, sizeof(noise));
 	for (int i = 0; i < 20; i++)
-		assert_all_ways_agree((uint32_t)dice(), noise + dice() % 64,
-				      FPDU_MAX_LEN - dice() % 9000);
+		assert_all_implementations_agree((uint32_t)dice(), noise + dice() % 64,
+						 FPDU_MAX_LEN - dice() % 9000);
 }
 
 static void a_crc_taken_in_pieces_is_the_same(void **state)
@@ -183,13 +183,13 @@ static void a_crc_taken_in_pieces_is_the_same(void **state)
 	}
 }
 
-static void no_way_reads_past_the_end(void **state)
+static void no_implementation_reads_past_the_end(void **state)
 {
 	for (size_t len = 1; len < 1200; len += 1 + len / 40) {
 		uint8_t *p = before_the_abyss(len);
 
 		fill_with_noise(p, len);
-		assert_all_ways_agree(CRC32C_INIT, p, len);
+		assert_all_implementations_agree(CRC32C_INIT, p, len);
 		give_back_the_abyss(p, len);
 	}
 }
@@ -217,14 +217,14 @@ static void no_copy_reads_past_the_end(void **state)
 	}
 }
 
-static void scribble(volatile uint8_t *p, size_t len)
+static void change_bytes(volatile uint8_t *p, size_t len)
 {
 	for (;;)
 		for (size_t i = 0; i < len; i++)
 			p[i]++;
 }
 
-/* The source of a copy may change at any time: the CRC is that of the copy all the same. */
+/* The source of a copy may change at any time: the CRC is that of the copied bytes all the same. */
 static void a_copy_under_change_has_its_own_crc(void **state)
 {
 	static uint8_t to[8192];
@@ -237,7 +237,7 @@ static void a_copy_under_change_has_its_own_crc(void **state)
 	assert_ptr_not_equal(source, MAP_FAILED);
 	other = fork();
 	if (other == 0)
-		scribble(source, sizeof(to));
+		change_bytes(source, sizeof(to));
 	assert_true(other > 0);
 	for (int i = 0; i < 2000; i++) {
 		uint32_t crc = ways[i % 2](CRC32C_INIT, to, source, sizeof(to));
@@ -250,7 +250,7 @@ static void a_copy_under_change_has_its_own_crc(void **state)
 	munmap(source, sizeof(to));
 }
 
-static void one_wrong_bit_is_seen_wherever_it_is(void **state)
+static void one_wrong_bit_is_detected_at_any_position(void **state)
 {
 	uint8_t noise[300];
 	uint32_t good;
@@ -268,19 +268,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_check_string_gives_e3069283),
-		cmocka_unit_test(nothing_leaves_a_running_crc_as_it_is),
+		cmocka_unit_test(an_empty_update_does_not_change_the_crc),
 		cmocka_unit_test(rfc5044_first_vector_with_its_marker),
 		cmocka_unit_test(rfc5044_second_vector_with_its_marker),
 		cmocka_unit_test(crc_field_is_least_significant_byte_first),
-		cmocka_unit_test(all_ways_agree_on_every_length),
-		cmocka_unit_test(all_ways_agree_at_every_alignment),
-		cmocka_unit_test(all_ways_agree_on_long_buffers),
+		cmocka_unit_test(all_implementations_agree_on_every_length),
+		cmocka_unit_test(all_implementations_agree_at_every_alignment),
+		cmocka_unit_test(all_implementations_agree_on_long_buffers),
 		cmocka_unit_test(a_crc_taken_in_pieces_is_the_same),
-		cmocka_unit_test(no_way_reads_past_the_end),
+		cmocka_unit_test(no_implementation_reads_past_the_end),
 		cmocka_unit_test(copies_have_the_bytes_and_their_crc),
 		cmocka_unit_test(no_copy_reads_past_the_end),
 		cmocka_unit_test(a_copy_under_change_has_its_own_crc),
-		cmocka_unit_test(one_wrong_bit_is_seen_wherever_it_is),
+		cmocka_unit_test(one_wrong_bit_is_detected_at_any_position),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_error_text.c - the text of an error: cut to its buffer, and printable.
+ * test_error_text.c - the text of an error: truncated to its buffer, and printable.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static void the_error_is_returned_unchanged(void **state)
 	assert_string_equal(text, "disk 3: gone");
 }
 
-static void a_long_text_is_cut_to_its_buffer(void **state)
+static void a_long_text_is_truncated_to_its_buffer(void **state)
 {
 	char text[8];
 
@@ -26,7 +26,7 @@ static void a_long_text_is_cut_to_its_buffer(void **state)
 	assert_string_equal(text, "longer ");
 }
 
-/* A name that a peer chose must not command a terminal. */
+/* A name that a peer chose must not send control sequences to a terminal. */
 static void control_characters_become_question_marks(void **state)
 {
 	char text[32];
@@ -39,7 +39,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_error_is_returned_unchanged),
-		cmocka_unit_test(a_long_text_is_cut_to_its_buffer),
+		cmocka_unit_test(a_long_text_is_truncated_to_its_buffer),
 		cmocka_unit_test(control_characters_become_question_marks),
 	};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_histogram.c - times go to the right bucket, quantiles come out of them, and threads lose none.
+ * test_histogram.c - times are counted in the right bucket, quantiles are close, and concurrent
+ * threads lose no count.
  */
 #include "base/histogram.h"
 #include "base/sample.h"
@@ -11,8 +12,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-/* Each bucket ends where the next begins, and has its own end: as Prometheus' le does. */
-static void buckets_meet(void **state)
+/* Each bucket ends where the next begins, and includes its own end, as Prometheus' le does. */
+static void buckets_are_adjacent(void **state)
 {
 	assert_int_equal(stag_histogram_upper(0), 256);
 	assert_int_equal(stag_histogram_upper(STAG_HISTOGRAM_BUCKETS - 2), 1ull << 36);
@@ -28,8 +29,8 @@ static void buckets_meet(void **state)
 	assert_int_equal(stag_histogram_bucket(UINT64_MAX), STAG_HISTOGRAM_BUCKETS - 1);
 }
 
-/* No bucket but the first is wider than a quarter of what it begins with. */
-static void buckets_are_narrow(void **state)
+/* No bucket but the first is wider than a quarter of its lower bound. */
+static void buckets_are_at_most_a_quarter_wide(void **state)
 {
 	for (unsigned int i = 1; i < STAG_HISTOGRAM_BUCKETS - 1; i++) {
 		uint64_t low = stag_histogram_upper(i - 1), high = stag_histogram_upper(i);
@@ -38,7 +39,7 @@ static void buckets_are_narrow(void **state)
 	}
 }
 
-static void numbers_add_up(void **state)
+static void count_and_sum_are_those_of_the_times(void **state)
 {
 	static struct histogram h;
 	struct stag_histogram s = {.count = 0};
@@ -53,13 +54,13 @@ static void numbers_add_up(void **state)
 	assert_int_equal(s.bucket[0], 1);
 	assert_int_equal(s.bucket[stag_histogram_bucket(1000)], 1);
 	assert_int_equal(s.bucket[STAG_HISTOGRAM_BUCKETS - 1], 1);
-	histogram_sum(&h, &s); /* twice: as of two */
+	histogram_sum(&h, &s); /* summed twice: as of two histograms */
 	assert_int_equal(s.count, 6);
 	assert_int_equal(s.bucket[0], 2);
 }
 
-/* The plain one counts the same; and two of them add up to one. */
-static void plain_ones_are_the_same(void **state)
+/* A plain histogram counts the same; and two of them can be added. */
+static void plain_histograms_count_the_same_and_add_up(void **state)
 {
 	static struct histogram h;
 	struct stag_histogram a = {.count = 0}, b = {.count = 0}, c = {.count = 0};
@@ -73,8 +74,8 @@ static void plain_ones_are_the_same(void **state)
 	assert_memory_equal(&a, &c, sizeof(a));
 }
 
-/* The first ones all, then fewer, and never with the same gap all the time. */
-static void samples_are_out_of_step(void **state)
+/* All of the first events are sampled, then fewer, and never with a constant gap. */
+static void sampling_gaps_vary(void **state)
 {
 	struct sample s = {.next = 0};
 	uint64_t taken = 0, last = 0, gaps = 0;
@@ -92,7 +93,7 @@ static void samples_are_out_of_step(void **state)
 	assert_true(__builtin_popcountll(gaps) > 8);
 }
 
-static void quantiles_are_near(void **state)
+static void quantiles_are_close_to_exact(void **state)
 {
 	static struct histogram h;
 	struct stag_histogram s = {.count = 0};
@@ -110,13 +111,13 @@ static void quantiles_are_near(void **state)
 	assert_true(stag_histogram_quantile(&s, 0) < 1.3e3);
 }
 
-/* One time alone: every quantile is at most that time, and of its bucket. */
+/* With one time alone, every quantile is at most that time, and in its bucket. */
 static void one_time_is_every_quantile(void **state)
 {
 	static struct histogram h;
 	struct stag_histogram s = {.count = 0};
 
-	histogram_add(&h, 70ull * 1000000000); /* beyond the last end */
+	histogram_add(&h, 70ull * 1000000000); /* beyond the last bucket's end */
 	histogram_sum(&h, &s);
 	assert_true(stag_histogram_quantile(&s, 1) == 70e9);
 	assert_true(stag_histogram_quantile(&s, 0.5) >= (double)(1ull << 36));
@@ -137,7 +138,7 @@ static void *add_many(void *arg)
 	return NULL;
 }
 
-static void threads_lose_nothing(void **state)
+static void concurrent_threads_lose_no_count(void **state)
 {
 	struct stag_histogram s = {.count = 0};
 	pthread_t thread[THREADS];
@@ -158,14 +159,14 @@ static void threads_lose_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(buckets_meet),
-		cmocka_unit_test(buckets_are_narrow),
-		cmocka_unit_test(numbers_add_up),
-		cmocka_unit_test(plain_ones_are_the_same),
-		cmocka_unit_test(samples_are_out_of_step),
-		cmocka_unit_test(quantiles_are_near),
+		cmocka_unit_test(buckets_are_adjacent),
+		cmocka_unit_test(buckets_are_at_most_a_quarter_wide),
+		cmocka_unit_test(count_and_sum_are_those_of_the_times),
+		cmocka_unit_test(plain_histograms_count_the_same_and_add_up),
+		cmocka_unit_test(sampling_gaps_vary),
+		cmocka_unit_test(quantiles_are_close_to_exact),
 		cmocka_unit_test(one_time_is_every_quantile),
-		cmocka_unit_test(threads_lose_nothing),
+		cmocka_unit_test(concurrent_threads_lose_no_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

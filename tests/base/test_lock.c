@@ -89,7 +89,7 @@ static void *set_flag(void *arg)
 	return NULL;
 }
 
-static void waiting_gives_the_lock_up_and_takes_it_back(void **state)
+static void waiting_releases_and_reacquires_the_lock(void **state)
 {
 	pthread_t t;
 
@@ -159,7 +159,7 @@ static void acquiring_a_held_lock_aborts(void **state)
 	expect_abort(acquire_twice);
 }
 
-static void forked_child_holds_what_its_thread_held(void **state)
+static void forked_child_holds_the_locks_of_its_thread(void **state)
 {
 	pid_t child;
 	int status;
@@ -193,11 +193,11 @@ int main(void)
 		cmocka_unit_test(only_the_owner_holds_a_lock),
 		cmocka_unit_test(static_lock_starts_free),
 		cmocka_unit_test(scope_releases_at_its_end),
-		cmocka_unit_test(waiting_gives_the_lock_up_and_takes_it_back),
+		cmocka_unit_test(waiting_releases_and_reacquires_the_lock),
 		cmocka_unit_test(wait_that_times_out_holds_the_lock),
 		cmocka_unit_test(releasing_an_unheld_lock_aborts),
 		cmocka_unit_test(acquiring_a_held_lock_aborts),
-		cmocka_unit_test(forked_child_holds_what_its_thread_held),
+		cmocka_unit_test(forked_child_holds_the_locks_of_its_thread),
 		cmocka_unit_test(release_build_adds_nothing_to_a_mutex),
 	};
 
