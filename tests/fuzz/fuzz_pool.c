@@ -50,7 +50,7 @@ static void change(struct pool_core *core, struct pool_who *who, const struct po
 		CHECK(pool_record_apply(&twin, record, used, NULL) == 0);
 }
 
-static void fill(void)
+static void fill_pool(void)
 {
 	struct pool_who who = {.id = {1, 2}};
 	struct pool_request rq = {.op = POOL_OP_ATTACH};
@@ -84,7 +84,7 @@ static void start(void)
 		CHECK(pristine);
 		memset(pristine, 0, SIZE);
 		CHECK(pool_region_format(&region, pristine, &format) == 0);
-		fill();
+		fill_pool();
 		region.at = aligned_alloc(POOL_PAGE, SIZE);
 		CHECK(region.at);
 	}

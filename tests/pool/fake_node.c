@@ -151,7 +151,7 @@ static int carry_out(struct client *c, struct pool_request *rq, uint32_t adverti
 	return 0;
 }
 
-static int look(struct client *c, const struct pool_request *rq, struct pool_answer *answer)
+static int serve_read(struct client *c, const struct pool_request *rq, struct pool_answer *answer)
 {
 	int rc = 0;
 
@@ -307,7 +307,7 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 		take_over(true); /* and the answer is lost on its way */
 		return false;
 	} else if (!pool_op_changes(rq->op)) {
-		rc = look(c, rq, &answer);
+		rc = serve_read(c, rq, &answer);
 	} else if (!(c->rights & STAG_POOL_RIGHT_WRITE)) {
 		answer = (struct pool_answer){
 			.sequence = rq->sequence, .op = rq->op, .status = EACCES};
@@ -383,7 +383,7 @@ static void make_device(struct ibv_context *verbs)
 	assert_true(fake.pd && fake.region_mr && fake.pulled_mr);
 }
 
-static void let_in(struct rdma_cm_id *id, const struct admit_session *session)
+static void admit_client(struct rdma_cm_id *id, const struct admit_session *session)
 {
 	struct client *c = fake.clients;
 	struct ibv_qp_init_attr attr = {
@@ -443,7 +443,7 @@ static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 		rdma_reject(id, NULL, 0);
 		rdma_destroy_id(id);
 	} else if (verdict == ADMIT_YES && node == fake.primary) {
-		let_in(id, &session);
+		admit_client(id, &session);
 	} else {
 		rdma_reject(id, reply, (uint8_t)reply_length);
 		rdma_destroy_id(id);
@@ -499,7 +499,7 @@ static void take_events(struct client *c)
 		ibv_ack_cq_events(cq, 1);
 }
 
-static void *run(void *arg)
+static void *fake_node_thread(void *arg)
 {
 	pthread_mutex_lock(&fake.lock);
 	while (!fake.stop) {
@@ -561,7 +561,7 @@ void fake_start(uint64_t size)
 	open_door(0);
 	open_door(1);
 	pthread_mutex_init(&fake.lock, NULL);
-	assert_int_equal(pthread_create(&fake.thread, NULL, run, NULL), 0);
+	assert_int_equal(pthread_create(&fake.thread, NULL, fake_node_thread, NULL), 0);
 }
 
 void fake_stop(void)

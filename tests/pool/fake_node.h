@@ -12,7 +12,7 @@
 
 #define FAKE_SECRET "what ann and the nodes know"
 
-/* What a node does wrong, of the next request that changes something, or of all. */
+/* Faults of a node, at the next request that changes something, or at all of them. */
 enum fake_fault {
 	FAKE_RIGHT,
 	FAKE_DIES_BEFORE, /* it is gone before it did anything */

@@ -218,7 +218,7 @@ int raw_say(struct raw *r, struct pool_request *rq)
 	return rc == 0 ? -ibv_post_send(r->id->qp, &wr, &bad) : rc;
 }
 
-/* What else the message has: slots that are open. */
+/* Reads the slots that the rest of the message announces as open. */
 static int hear_slots(struct raw *r, size_t length, size_t where, unsigned int n)
 {
 	struct pool_answer answer;

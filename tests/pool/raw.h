@@ -46,7 +46,7 @@ int raw_fetch(struct raw *r, uint64_t address, uint64_t length);
 int raw_stage(struct raw *r, unsigned int slot, uint32_t offset, const void *bytes,
 	      uint32_t length);
 struct pool_request raw_staged(struct raw *r, unsigned int slot, uint32_t length);
-/* One-sided. 0, -ENOENT, -EAGAIN (the node is to be asked), -ENOTCONN. */
+/* Reads one-sided. Returns 0, -ENOENT, -EAGAIN (ask the node), or -ENOTCONN. */
 int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
 
 #endif

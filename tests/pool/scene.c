@@ -67,7 +67,7 @@ struct pool_who scene_client(struct scene *s, uint64_t id)
 
 /* ---- records --------------------------------------------------------------------- */
 
-/* What the adapter does with a value that a client writes to the staging memory. */
+/* Does what the adapter does with a value that a client writes to the staging memory. */
 static void stage(struct scene *s, const struct pool_request *request, unsigned int i)
 {
 	if (request->source != POOL_SOURCE_STAGED || request->length == 0)
@@ -258,7 +258,7 @@ struct pool_request scene_put(uint64_t sequence, const char *name, const void *v
 
 /* ---- one-sided ------------------------------------------------------------------- */
 
-/* What is at an address of the region: a copy, as from a wire. */
+/* Returns a copy of the bytes at an address of the region, as if read over a network. */
 static void *fetch(const struct pool_region *r, uint64_t address, uint64_t length)
 {
 	uint64_t offset = pool_offset(r, address);

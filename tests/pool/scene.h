@@ -58,7 +58,7 @@ struct pool_request scene_insert(uint64_t sequence, const void *value, uint32_t 
 struct pool_request scene_put(uint64_t sequence, const char *name, const void *value,
 			      uint32_t length);
 
-/* One-sided: the value is allocated. The machine's last word. */
+/* Reads one-sided; the value is allocated. Returns the last step of the state machine. */
 enum pool_step scene_read(const struct pool_region *r, const struct stag_pool_ptr *ptr,
 			  void **value, struct pool_read *read);
 enum pool_step scene_get(const struct pool_region *r, const char *name, uint32_t hint, void **value,

@@ -183,7 +183,10 @@ static void a_challenge_is_for_who_asked(void **state)
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 }
 
-/* Of another node, or of this one before it was started again: who has it asks once more, and was no guesser. */
+/*
+ * A challenge from another node, or from this one before a restart, is not accepted: the visitor asks for a new
+ * one, and it does not count as a wrong secret.
+ */
 static void a_challenge_of_another_node_is_none(void **state)
 {
 	struct admit_session s;

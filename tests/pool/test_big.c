@@ -55,7 +55,7 @@ static size_t quite_long(void)
 
 /* ---- a node, in a process ------------------------------------------------------------------ */
 
-static void say(struct stag_pool_node *node, char what)
+static void print_answer(struct stag_pool_node *node, char what)
 {
 	struct stag_pool_node_info info = {0};
 	unsigned int standbys = 0;
@@ -105,7 +105,7 @@ static int be_node(char **argv)
 	printf("%d\n", node ? 0 : errno);
 	fflush(stdout);
 	while (node && read(STDIN_FILENO, &what, 1) == 1)
-		say(node, what);
+		print_answer(node, what);
 	stag_pool_node_stop(node);
 	return 0;
 }
@@ -366,7 +366,7 @@ static void switch_over(struct story *s)
 	await(try_switching(s) == 0);
 }
 
-/* What the standby copies, and what comes meanwhile, do not get in each other's way. */
+/* Chunks that the standby copies, and records that arrive meanwhile, do not disturb each other. */
 static void standby_returns(struct story *s)
 {
 	kill_node(&s->b);
@@ -391,7 +391,7 @@ static void hurt_an_upload(struct story *s, void (*hurt)(struct story *s))
 	assert_int_equal(stag_pool_delete(s->pool, &done.ptr), 0);
 }
 
-/* It is there once, and whole, whatever happens to the nodes while it comes. */
+/* The value exists once, and whole, whatever happens to the nodes during its upload. */
 static void nodes_change_under_an_upload(void **state)
 {
 	struct story *s = *state;
@@ -435,7 +435,7 @@ static void a_client_dies_under_an_upload(void **state)
 	await(ask_node(&s->a).number > before.number + 6);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	/* One that was whole is removed; what is short may stay. */
+	/* A whole value is removed; a truncated one may stay. */
 	await((stag_pool_remove(s->pool, "value"), ask_node(&s->a).used < before.used + MIB));
 	await(are_same(&s->a, &s->b));
 	submit_insert(s, s->from, MIB);
@@ -520,7 +520,7 @@ static uint64_t expect_words(const uint8_t *at, size_t length)
 	return first;
 }
 
-/* Who reads while it is updated gets one version, whole, and never an older one than before. */
+/* A reader during updates gets one whole version, never an older one than before. */
 static void no_mixed_value_is_read(void **state)
 {
 	struct story *s = *state;
@@ -553,7 +553,7 @@ static void no_mixed_value_is_read(void **state)
 	stag_pool_close(other);
 }
 
-/* Who has read where a body is, and waits until its memory is another's, notices. */
+/* A reader that knows the place of a body notices that its memory was reused. */
 static void a_body_that_was_freed_is_no_value(void **state)
 {
 	struct story *s = *state;

@@ -663,8 +663,8 @@ static void attach_unleased(void)
 	fake_move();
 }
 
-/* One answer is good for many reads. */
-static void what_was_read_is_proven_fresh(void **state)
+/* A single FRESH answer covers many reads. */
+static void reads_are_proven_fresh(void **state)
 {
 	enum { MANY = 200 };
 	static char to[MANY][16];
@@ -750,7 +750,7 @@ int main(int argc, char **argv)
 		STORY(a_torn_value_is_never_returned),
 		STORY(a_pointer_to_nowhere_is_gone),
 		STORY(only_who_is_known_comes_in),
-		STORY(what_was_read_is_proven_fresh),
+		STORY(reads_are_proven_fresh),
 		STORY(what_nobody_vouches_for_is_not_delivered),
 	};
 

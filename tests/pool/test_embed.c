@@ -74,7 +74,7 @@ static struct stag_pool *come_in(struct stag_pool_node *node, const struct stag_
 	return stag_pool_open(where, &attr);
 }
 
-/* How often it had to look for a primary anew. */
+/* Returns how often the client had to find a new primary. */
 static uint64_t failovers(struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
@@ -83,7 +83,10 @@ static uint64_t failovers(struct stag_pool *pool)
 	return info.failovers;
 }
 
-/* Who stays what it was keeps its connection; who has fewer rights comes in with those; who is no user stays outside. */
+/*
+ * A user that did not change keeps its connection; one with fewer rights reconnects with those; a removed one is
+ * refused.
+ */
 static void users_change_while_it_runs(void **state)
 {
 	struct stag_pool_user later[] = {first[0], first[1]};
@@ -111,7 +114,7 @@ static void users_change_while_it_runs(void **state)
 	stag_pool_node_stop(node);
 }
 
-static void users_that_cannot_be_change_nothing(void **state)
+static void invalid_users_change_nothing(void **state)
 {
 	struct stag_pool_user twice[] = {first[0], first[0]}, short_one = {"ann", "short", ALL};
 	struct stag_pool_node_attr attr = attributes();
@@ -137,7 +140,7 @@ static void refused(struct stag_pool_node_attr *attr, int error, const char *wor
 }
 
 /* Figure 2: the same address on every node, or none. */
-static void memory_that_is_taken_is_told_of(void **state)
+static void mapped_memory_in_the_way_is_reported(void **state)
 {
 	struct stag_pool_node_attr attr = attributes();
 	void *there = mmap(ADDRESS + 65536, 4096, PROT_READ,
@@ -151,7 +154,7 @@ static void memory_that_is_taken_is_told_of(void **state)
 	munmap(there, 4096);
 }
 
-static void what_keeps_it_from_starting_is_told(void **state)
+static void failed_start_says_why(void **state)
 {
 	struct stag_pool_node_attr attr = attributes();
 	struct stag_pool_node *node;
@@ -186,9 +189,9 @@ int main(void)
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 	const struct CMUnitTest tests[] = {
 		IN_DIR(users_change_while_it_runs),
-		IN_DIR(users_that_cannot_be_change_nothing),
-		IN_DIR(memory_that_is_taken_is_told_of),
-		IN_DIR(what_keeps_it_from_starting_is_told),
+		IN_DIR(invalid_users_change_nothing),
+		IN_DIR(mapped_memory_in_the_way_is_reported),
+		IN_DIR(failed_start_says_why),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

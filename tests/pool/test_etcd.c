@@ -248,7 +248,7 @@ static void await_change(struct rolls *rolls, uint64_t epoch)
 		next(rolls);
 }
 
-static void a_watch_tells_what_others_did(void **state)
+static void watch_reports_changes_of_others(void **state)
 {
 	struct rolls *one = open_rolls("etcd://127.0.0.1:%d/watch" PATIENT, etcd.port);
 	struct rolls *other = open_rolls("etcd://127.0.0.1:%d/watch" PATIENT, etcd.port);
@@ -501,7 +501,7 @@ static void only_who_is_known_may_ask(void **state)
 
 /* ---- three of them ---------------------------------------------------------------------------------- */
 
-/* One after the other is killed and comes back: as long as two are there, swaps are won. */
+/* Members are killed and restarted one after the other: as long as two are alive, swaps succeed. */
 static void two_of_three_are_enough(void **state)
 {
 	struct etcd e[3];
@@ -546,7 +546,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_key_is_swapped_by_revision),
-		cmocka_unit_test(a_watch_tells_what_others_did),
+		cmocka_unit_test(watch_reports_changes_of_others),
 		cmocka_unit_test(what_is_not_a_roll_is_told),
 		cmocka_unit_test(a_dead_endpoint_is_passed_over),
 		cmocka_unit_test(a_silent_endpoint_is_passed_over),

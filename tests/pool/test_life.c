@@ -105,7 +105,7 @@ static void what_nobody_locks_is_no_proof(void **state)
 	assert_int_equal(life_watch(path, o.token), -ENOENT);
 }
 
-/* What it forked has its lock, and might have more of it. */
+/* A forked child inherits the lock, and may use other resources of the process. */
 static void a_process_that_left_a_child_is_not_over(void **state)
 {
 	struct other o = start(true);
@@ -144,8 +144,8 @@ static void forsake(const char *suffix)
 	unlink(name);
 }
 
-/* Who was killed before his file had its name left it under another. */
-static void what_the_dead_left_is_cleared_away(void **state)
+/* A process that was killed before it renamed its file left it under another name. */
+static void files_of_killed_processes_are_removed(void **state)
 {
 	char dead[16], living[16];
 	struct other o = start(false);
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(of_another_life_it_says_nothing),
 		cmocka_unit_test(what_nobody_locks_is_no_proof),
 		cmocka_unit_test(a_process_that_left_a_child_is_not_over),
-		cmocka_unit_test(what_the_dead_left_is_cleared_away),
+		cmocka_unit_test(files_of_killed_processes_are_removed),
 		cmocka_unit_test(where_locks_may_be_lost_there_is_none),
 	};
 

@@ -134,7 +134,7 @@ static void a_change_may_expect_a_version(void **state)
 	       UPDATE(3, 4, .value = 2, .expected = 4, .version = 6));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5),
 	       UPDATE(3, 4, .value = 2, .expected = 5, .outcome = LINEAR_MISMATCH));
-	/* Of two changes that expect the same version only one can succeed. */
+	/* Only one of two changes that expect the same version can succeed. */
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5),
 	       UPDATE(3, 9, .value = 2, .expected = 5), UPDATE(3, 9, .value = 3, .expected = 5));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5), DELETE(3, 4, .expected = 5),

@@ -38,7 +38,7 @@ struct thing {
 	uint8_t *value;
 };
 
-/* What a client has asked for, as long as it has not acknowledged it. */
+/* A request of a client that the client has not acknowledged yet. */
 struct asked {
 	bool open;
 	struct pool_request request;
@@ -54,7 +54,7 @@ struct actor {
 	struct asked window[POOL_WINDOW];
 };
 
-/* What a pending record has changed in the model. */
+/* A change of the model by a pending record. */
 struct undo {
 	uint64_t number;
 	int thing; /* -1: nothing */
@@ -384,7 +384,7 @@ static void acknowledge(struct actor *actor)
 	}
 }
 
-static void ask(struct actor *actor)
+static void send_request(struct actor *actor)
 {
 	struct asked *asked = &actor->window[actor->next % POOL_WINDOW];
 
@@ -429,7 +429,7 @@ static void ask_again(struct actor *actor)
 	assert_int_equal(scene.core.number, number);
 }
 
-/* What is deleted is overwritten, now and then. */
+/* Overwrites deleted values from time to time. */
 static void scrub(void)
 {
 	uint8_t record[POOL_RECORD_META];
@@ -654,7 +654,7 @@ static void a_pool_is_what_the_model_says(void **state)
 		else if (one_in(30))
 			scrub();
 		else
-			ask(actor);
+			send_request(actor);
 		if (one_in(200) || i + 1 == steps)
 			expect_all();
 	}
@@ -672,7 +672,7 @@ static void a_pool_is_what_the_model_says(void **state)
 	scene_close(&scene);
 }
 
-static int run(void)
+static int run_model(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pool_is_what_the_model_says),
@@ -687,9 +687,9 @@ int main(int argc, char **argv)
 	pid_t child;
 
 	if (argc < 2 || strcmp(argv[1], "caught") != 0)
-		return run();
+		return run_model();
 	child = fork();
 	if (child == 0)
-		_exit(run());
+		_exit(run_model());
 	return child < 0 || waitpid(child, &status, 0) != child || status == 0;
 }

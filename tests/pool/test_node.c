@@ -67,7 +67,7 @@ static void told(void *arg, const char *line)
 			continue;
 }
 
-static void say(struct stag_pool_node *node, char what)
+static void print_answer(struct stag_pool_node *node, char what)
 {
 	struct stag_pool_node_info info = {0};
 
@@ -135,7 +135,7 @@ static int be_node(int argc, char **argv)
 	printf("%d\n", node ? 0 : errno);
 	fflush(stdout);
 	while (node && read(STDIN_FILENO, &what, 1) == 1)
-		say(node, what);
+		print_answer(node, what);
 	close(stall_pipe[1]);
 	stag_pool_node_stop(node);
 	return 0;
@@ -199,7 +199,7 @@ static void let_go(struct node *n)
 	n->pid = 0;
 }
 
-/* What it says of a command: a number. */
+/* Returns the number that the node prints for a command. */
 static int command(struct node *n, char what)
 {
 	int rc = -1;
@@ -353,7 +353,10 @@ static void start_both(struct story *s)
 	await(ask_node(&s->a).standbys == 1);
 }
 
-/* What was acknowledged is on the standby when the primary is killed, under the same pointers; and the other way around. */
+/*
+ * Acknowledged values are on the standby when the primary is killed, under the same pointers; and the other way
+ * around.
+ */
 static void pointers_outlive_the_primary(void **state)
 {
 	struct story *s = *state;
@@ -385,8 +388,8 @@ static void pointers_outlive_the_primary(void **state)
 	expect_all(s);
 }
 
-/* Of two standbys the first takes over, and the other follows it, and takes over in turn. */
-static void one_after_the_other_takes_over(void **state)
+/* The first of two standbys is promoted, and the other follows it, and is promoted in turn. */
+static void standbys_are_promoted_one_after_the_other(void **state)
 {
 	struct story *s = *state;
 
@@ -527,8 +530,8 @@ static void times_are_taken(void **state)
 	assert_int_equal(w.replicated, 0);
 }
 
-/* Nobody gets in without a secret; who may only read does not write. */
-static void who_comes_has_to_prove_itself(void **state)
+/* No client is admitted without a secret; a user that may only read cannot write. */
+static void clients_must_prove_their_secret(void **state)
 {
 	struct story *s = *state;
 	struct stag_pool_ptr ptr;
@@ -635,7 +638,7 @@ static void expect_standbys(struct story *s, unsigned int standbys)
 }
 
 /* Its adapter lets read what has been overwritten elsewhere: nobody believes it, nor does it say so itself when it goes on. */
-static void what_only_an_adapter_says_is_not_believed(void **state)
+static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 {
 	struct story *s = *state;
 	struct stag_pool *pool = begin_plain(s);
@@ -687,7 +690,7 @@ static bool has_lease(struct stag_pool *pool)
 }
 
 /* A primary whose standby is silent, and cannot be dropped, does not say that it is primary; nobody is to wait for long to see that. */
-static void who_has_no_lease_does_not_vouch(void **state)
+static void primary_without_a_lease_does_not_answer_fresh(void **state)
 {
 	struct story *s = *state;
 	struct stag_pool *pool = begin_plain(s);
@@ -713,7 +716,7 @@ static void who_has_no_lease_does_not_vouch(void **state)
 }
 
 /* Reads that waited for a primary that stood still are served by its adapter, and are not delivered. */
-static void a_primary_that_was_stopped_is_not_believed(void **state)
+static void reads_from_a_stopped_primary_are_not_delivered(void **state)
 {
 	enum { READS = 32 };
 	static char to[READS][16];
@@ -803,8 +806,8 @@ static const uint32_t staged_lengths[] = {
 	1, 5000, NODE_SHORT, NODE_SHORT + 1, POOL_DIRECT_MAX, POOL_DIRECT_MAX + 1, NODE_LONG};
 #define NUM_STAGED (sizeof(staged_lengths) / sizeof(staged_lengths[0]))
 
-/* What was written to a slot is on both standbys, one of which came while others were there; and outlives the primary. */
-static void what_is_staged_outlives_the_primary(void **state)
+/* A staged value is on both standbys, one of which joined later, and outlives the primary. */
+static void staged_values_outlive_the_primary(void **state)
 {
 	static uint8_t want[RAW_MEMORY];
 	struct stag_pool_ptr ptrs[3 * NUM_STAGED];
@@ -857,7 +860,7 @@ static void what_is_staged_outlives_the_primary(void **state)
 }
 
 /* The primary dies with a value in a slot, asked for or not: written again to the next one's, it is there once. */
-static void what_was_staged_for_nobody_is_staged_again(void **state)
+static void values_staged_on_a_lost_link_are_staged_again(void **state)
 {
 	static uint8_t want[NODE_SHORT], other[NODE_SHORT];
 	struct stag_pool_ptr first, again;
@@ -886,8 +889,8 @@ static void what_was_staged_for_nobody_is_staged_again(void **state)
 	expect_stored(s, &first, want, sizeof(want));
 }
 
-/* Who asks for more than it wrote gets nothing of anybody's, and all nodes have the same. */
-static void a_slot_has_nothing_of_who_had_it_before(void **state)
+/* A client that names more bytes than it wrote gets no bytes of others, and all nodes have the same. */
+static void slots_are_cleared_for_their_next_client(void **state)
 {
 	static uint8_t secret[NODE_SHORT], zeroes[NODE_SHORT];
 	struct story *s = *state;
@@ -914,8 +917,8 @@ static void a_slot_has_nothing_of_who_had_it_before(void **state)
 	assert_int_equal(ask_node(&s->b).torn, 0);
 }
 
-/* What was answered is still there when its standby comes to apply it, however soon its client writes again. */
-static void a_slot_is_not_open_before_all_have_applied_it(void **state)
+/* An acknowledged value is still in its slot when its standby applies it, however soon the client writes again. */
+static void slot_opens_after_every_node_has_applied_it(void **state)
 {
 	static uint8_t want[20000];
 	struct story *s = *state;
@@ -1036,7 +1039,7 @@ static bool hold_roll_of_two(const struct story *s, int *lock, struct roll *roll
  * While somebody has the roll's lock, what was handed over nobody can take, nor take back. Such a roll is not waited for; and
  * who was told to take over does, once the roll can be changed.
  */
-static void a_node_ends_whatever_becomes_of_the_roll(void **state)
+static void a_node_stops_even_if_the_roll_is_locked(void **state)
 {
 	struct story *s = *state;
 	struct node *primary, *standby;
@@ -1060,8 +1063,8 @@ static void a_node_ends_whatever_becomes_of_the_roll(void **state)
 	await(is_primary(standby));
 }
 
-/* It would take over while the primary may still serve: it is told so, and the pool goes on without it. */
-static void who_has_other_times_does_not_follow(void **state)
+/* Such a node could be promoted while the primary still serves: it is refused, and the pool continues without it. */
+static void node_with_unsafe_times_does_not_follow(void **state)
 {
 	struct story *s = *state;
 
@@ -1089,7 +1092,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(pointers_outlive_the_primary, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(one_after_the_other_takes_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(standbys_are_promoted_one_after_the_other, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(a_standby_is_not_waited_for_long, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_refused, set_up,
@@ -1098,26 +1102,26 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(switchovers_choose_the_same_successor, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(times_are_taken, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(who_comes_has_to_prove_itself, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(clients_must_prove_their_secret, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(what_only_an_adapter_says_is_not_believed,
+		cmocka_unit_test_setup_teardown(reads_without_a_fresh_answer_are_not_delivered,
 						set_up_plain, tear_down),
-		cmocka_unit_test_setup_teardown(who_has_no_lease_does_not_vouch, set_up_plain,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_not_believed,
+		cmocka_unit_test_setup_teardown(primary_without_a_lease_does_not_answer_fresh,
 						set_up_plain, tear_down),
-		cmocka_unit_test_setup_teardown(what_is_staged_outlives_the_primary, set_up,
+		cmocka_unit_test_setup_teardown(reads_from_a_stopped_primary_are_not_delivered,
+						set_up_plain, tear_down),
+		cmocka_unit_test_setup_teardown(staged_values_outlive_the_primary, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(what_was_staged_for_nobody_is_staged_again, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_slot_has_nothing_of_who_had_it_before, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(a_slot_is_not_open_before_all_have_applied_it,
+		cmocka_unit_test_setup_teardown(values_staged_on_a_lost_link_are_staged_again,
 						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(slots_are_their_clients_alone, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(who_has_other_times_does_not_follow, set_up,
+		cmocka_unit_test_setup_teardown(slots_are_cleared_for_their_next_client, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(a_node_ends_whatever_becomes_of_the_roll, set_up,
+		cmocka_unit_test_setup_teardown(slot_opens_after_every_node_has_applied_it, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(slots_are_their_clients_alone, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(node_with_unsafe_times_does_not_follow, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_node_stops_even_if_the_roll_is_locked, set_up,
 						tear_down),
 	};
 

@@ -321,7 +321,7 @@ static void a_client_that_is_forgotten_asks_in_vain(void **state)
 	assert_int_equal(do_it(rq), ESTALE);
 }
 
-/* What failed has failed, even if it would not now. */
+/* A failed request stays failed, even if it would succeed now. */
 static void a_failure_is_an_outcome_too(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, 10);

@@ -260,8 +260,8 @@ static void a_ring_is_drained_as_far_as_it_is_whole(void **state)
 	}
 }
 
-/* What was left there may be half of the next record by the time that its ranges are looked at. */
-static void what_an_earlier_round_left_is_not_judged(void **state)
+/* A leftover may be half of the next record by the time that its ranges are checked. */
+static void leftover_of_an_earlier_lap_is_not_checked(void **state)
 {
 	static uint8_t there[RING];
 	struct pool_ring ring = {.at = there, .size = RING};
@@ -359,7 +359,7 @@ int main(void)
 		STORY(staged_bytes_that_changed_are_noticed),
 		STORY(a_record_that_finds_no_room_fails),
 		STORY(a_ring_is_drained_as_far_as_it_is_whole),
-		STORY(what_an_earlier_round_left_is_not_judged),
+		STORY(leftover_of_an_earlier_lap_is_not_checked),
 		STORY(a_log_that_is_full_has_no_room),
 		STORY(a_ring_of_skips_comes_to_an_end),
 		STORY(a_superblock_that_is_wrong_is_refused),

@@ -39,7 +39,7 @@ static struct roll a_roll(void)
 
 /* ---- as text ------------------------------------------------------------------------- */
 
-static void what_is_written_is_read(void **state)
+static void written_roll_is_read_back(void **state)
 {
 	struct roll r = a_roll(), again;
 	char text[ROLL_MAX_TEXT];
@@ -51,7 +51,7 @@ static void what_is_written_is_read(void **state)
 	assert_int_equal(roll_from_text(text, (size_t)len, &again, &revision, &why), 0);
 	assert_memory_equal(&again, &r, sizeof(r));
 	assert_int_equal(revision, 12);
-	/* What a person looks for is there. */
+	/* The names that a person looks for are there. */
 	assert_non_null(strstr(text, "\"primary\": \"bee\""));
 	assert_non_null(strstr(text, "a5a5a5a5-a5a5"));
 }
@@ -140,7 +140,7 @@ static void next_primary_is_chosen_by_order_then_seat(void **state)
 	assert_int_equal(roll_next(&r, 0), -ENOENT);
 }
 
-static void places_in_etcd_are_understood(void **state)
+static void etcd_addresses_are_parsed(void **state)
 {
 	struct roll_where w;
 	const char *why;
@@ -242,7 +242,7 @@ static void a_file_is_swapped_by_revision(void **state)
 	rolls_close(rolls);
 }
 
-static void a_watch_tells_what_others_did(void **state)
+static void watch_reports_changes_of_others(void **state)
 {
 	struct roll r = a_roll();
 	struct rolls *one, *other;
@@ -263,7 +263,7 @@ static void a_watch_tells_what_others_did(void **state)
 	rolls_close(other);
 }
 
-static void damage_of_the_file_is_told_and_not_swapped_over(void **state)
+static void damaged_file_is_reported_and_not_replaced(void **state)
 {
 	struct roll r = a_roll();
 	struct rolls *rolls;
@@ -356,7 +356,7 @@ static void racers_that_are_killed_win_each_revision_once(void **state)
 	while (read(wins[0], &revision, sizeof(revision)) == sizeof(revision))
 		assert_int_equal(won[revision]++, 0), seen++;
 	close(wins[0]);
-	/* Who won and died before saying so is not seen: the rest is. */
+	/* A winner that died before it reported is not counted; all others are. */
 	assert_int_equal(rolls_open(where, &rolls), 0);
 	a = read_now(rolls);
 	assert_int_equal(a.result, ROLL_READ);
@@ -365,7 +365,7 @@ static void racers_that_are_killed_win_each_revision_once(void **state)
 	rolls_close(rolls);
 }
 
-/* Whoever has the lock may be stopped: then nobody swaps, but everybody reads. */
+/* The holder of the lock may be stopped: then no process can swap, but all can read. */
 static void a_lock_that_is_not_given_back_stops_swaps_only(void **state)
 {
 	struct roll r = a_roll();
@@ -412,18 +412,18 @@ static void on_abort(int signal)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_written_is_read),
+		cmocka_unit_test(written_roll_is_read_back),
 		cmocka_unit_test(the_longest_roll_has_room),
 		cmocka_unit_test(damage_is_no_roll),
 		cmocka_unit_test(a_roll_that_contradicts_itself_is_none),
 		cmocka_unit_test(next_primary_is_chosen_by_order_then_seat),
-		cmocka_unit_test(places_in_etcd_are_understood),
+		cmocka_unit_test(etcd_addresses_are_parsed),
 		cmocka_unit_test_setup_teardown(a_file_is_swapped_by_revision, make_dir,
 						remove_dir),
-		cmocka_unit_test_setup_teardown(a_watch_tells_what_others_did, make_dir,
+		cmocka_unit_test_setup_teardown(watch_reports_changes_of_others, make_dir,
 						remove_dir),
-		cmocka_unit_test_setup_teardown(damage_of_the_file_is_told_and_not_swapped_over,
-						make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(damaged_file_is_reported_and_not_replaced, make_dir,
+						remove_dir),
 		cmocka_unit_test_setup_teardown(a_lock_that_is_not_given_back_stops_swaps_only,
 						make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(a_full_disk_leaves_the_roll_as_it_was, make_dir,

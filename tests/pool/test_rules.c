@@ -220,7 +220,7 @@ static void a_slow_standby_is_dropped_first(void **state)
 	pass(200 * MS);
 	assert_false(does(ROLE_ANSWER, NULL));
 	assert_false(role_may_read(&role, now));
-	/* It says that nothing has happened; so it may yet, and is tried again. */
+	/* The roll is unchanged, so the swap may still happen, and is tried again. */
 	role_read(&role, now, 0, 3, &role.roll);
 	assert_true(does(ROLE_SWAP, &a));
 	assert_int_equal(a.revision, 3);
@@ -253,7 +253,7 @@ static void a_standby_without_a_link_is_dropped(void **state)
 	assert_true(does(ROLE_RESYNC, NULL));
 }
 
-static void who_was_stopped_judges_nobody_at_once(void **state)
+static void stopped_node_listens_before_it_drops_standbys(void **state)
 {
 	be_primary();
 	now += 100 * MS;
@@ -277,7 +277,7 @@ static void silence_fences_then_swaps_then_serves(void **state)
 	assert_false(does(ROLE_FENCE, NULL));
 	pass(2 * MS);
 	assert_true(does(ROLE_FENCE, NULL));
-	/* What comes now is not heard. */
+	/* A heartbeat that arrives now is ignored. */
 	role_heard(&role, now, 0, 3, now, 1);
 	assert_false(does(ROLE_ECHO, NULL));
 	pass(50 * MS);
@@ -295,7 +295,7 @@ static void silence_fences_then_swaps_then_serves(void **state)
 	assert_true(role_may_read(&role, now) && role_may_change(&role, now));
 }
 
-static void standbys_take_over_in_their_order(void **state)
+static void standbys_are_promoted_in_their_order(void **state)
 {
 	struct roll roll = a_roll();
 
@@ -313,7 +313,7 @@ static void standbys_take_over_in_their_order(void **state)
 	}
 }
 
-static void who_is_not_in_sync_never_takes_over(void **state)
+static void node_out_of_sync_is_never_promoted(void **state)
 {
 	/* By its own knowledge, whatever the roll says: it was started again. */
 	begin("bee");
@@ -326,7 +326,7 @@ static void who_is_not_in_sync_never_takes_over(void **state)
 	assert_false(does(ROLE_FENCE, NULL));
 }
 
-static void who_found_a_torn_record_does_not_take_over(void **state)
+static void node_with_a_torn_record_is_not_promoted(void **state)
 {
 	be_standby();
 	role_torn(&role, now);
@@ -379,7 +379,7 @@ static void a_lost_swap_is_followed_by_a_look(void **state)
 	assert_int_equal(a.seat, 2);
 }
 
-/* It was won, and nobody told. */
+/* The swap was won, and the answer lost. */
 static void a_swap_of_unknown_fate_is_looked_up(void **state)
 {
 	struct role_action a;
@@ -410,7 +410,7 @@ static void nodes_wait_for_a_silent_roll_backend(void **state)
 	assert_int_equal(role.state, ROLE_CLAIMING);
 }
 
-static void an_old_epoch_is_not_heard(void **state)
+static void an_old_epoch_is_ignored(void **state)
 {
 	struct role_action a;
 
@@ -436,7 +436,7 @@ static void a_roll_from_the_past_is_refused(void **state)
 	assert_int_equal(role.state, ROLE_REFUSED);
 }
 
-static void who_was_taken_out_does_not_come_back_by_itself(void **state)
+static void removed_node_does_not_rejoin_by_itself(void **state)
 {
 	struct roll roll = a_roll();
 
@@ -573,19 +573,19 @@ int main(void)
 		cmocka_unit_test(a_slow_standby_is_dropped_first),
 		cmocka_unit_test(a_standby_without_room_is_dropped),
 		cmocka_unit_test(a_standby_without_a_link_is_dropped),
-		cmocka_unit_test(who_was_stopped_judges_nobody_at_once),
+		cmocka_unit_test(stopped_node_listens_before_it_drops_standbys),
 		cmocka_unit_test(silence_fences_then_swaps_then_serves),
-		cmocka_unit_test(standbys_take_over_in_their_order),
-		cmocka_unit_test(who_is_not_in_sync_never_takes_over),
-		cmocka_unit_test(who_found_a_torn_record_does_not_take_over),
+		cmocka_unit_test(standbys_are_promoted_in_their_order),
+		cmocka_unit_test(node_out_of_sync_is_never_promoted),
+		cmocka_unit_test(node_with_a_torn_record_is_not_promoted),
 		cmocka_unit_test(a_returned_primary_is_none),
 		cmocka_unit_test(the_only_copy_is_missed),
 		cmocka_unit_test(a_lost_swap_is_followed_by_a_look),
 		cmocka_unit_test(a_swap_of_unknown_fate_is_looked_up),
 		cmocka_unit_test(nodes_wait_for_a_silent_roll_backend),
-		cmocka_unit_test(an_old_epoch_is_not_heard),
+		cmocka_unit_test(an_old_epoch_is_ignored),
 		cmocka_unit_test(a_roll_from_the_past_is_refused),
-		cmocka_unit_test(who_was_taken_out_does_not_come_back_by_itself),
+		cmocka_unit_test(removed_node_does_not_rejoin_by_itself),
 		cmocka_unit_test(a_standby_that_was_stopped_listens_first),
 		cmocka_unit_test(a_pool_that_is_there_is_not_made_again),
 		cmocka_unit_test(handing_over_takes_no_changes_then_no_reads),

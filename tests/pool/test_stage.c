@@ -196,7 +196,7 @@ static void a_post_that_fails_is_told_and_the_slot_is_not_used_again(void **stat
 
 /* ---- what a node says --------------------------------------------------------------------------------- */
 
-static bool hear(const struct node_slot *slots, uint32_t bytes)
+static bool announce_slots(const struct node_slot *slots, uint32_t bytes)
 {
 	struct pool_answer answer = {.bytes = slots, .length = bytes};
 
@@ -208,11 +208,11 @@ static void slots_are_open_from_when_a_node_says_so(void **state)
 	const struct node_slot slots[] = {{4, 77}, {NODE_SLOTS - 1, 78}};
 
 	s.p->link.open = 0;
-	assert_true(hear(slots, sizeof(slots)));
+	assert_true(announce_slots(slots, sizeof(slots)));
 	assert_int_equal(s.p->link.open, 1u << 4 | 1u << (NODE_SLOTS - 1));
 	assert_int_equal(s.p->link.slot_rkey[4], 77);
 	assert_int_equal(s.p->link.slot_rkey[NODE_SLOTS - 1], 78);
-	assert_true(hear(slots, 0));
+	assert_true(announce_slots(slots, 0));
 }
 
 /* A number is a claim. */
@@ -223,15 +223,15 @@ static void what_makes_no_sense_is_refused(void **state)
 	const struct node_slot twice[] = {{2, 9}, {2, 10}};
 
 	s.p->link.open = 0;
-	assert_false(hear(&none, sizeof(none)));
-	assert_false(hear(&wraps, sizeof(wraps)));
-	assert_false(hear(&most, sizeof(most)));
-	assert_false(hear(&fine, sizeof(fine) - 1));
+	assert_false(announce_slots(&none, sizeof(none)));
+	assert_false(announce_slots(&wraps, sizeof(wraps)));
+	assert_false(announce_slots(&most, sizeof(most)));
+	assert_false(announce_slots(&fine, sizeof(fine) - 1));
 	assert_int_equal(s.p->link.open, 0);
-	assert_false(hear(twice, sizeof(twice))); /* it is open already */
+	assert_false(announce_slots(twice, sizeof(twice))); /* it is open already */
 	s.p->link.open = 0;
 	s.p->link.facts.staging_length = 0; /* a node that has no slots */
-	assert_false(hear(&fine, sizeof(fine)));
+	assert_false(announce_slots(&fine, sizeof(fine)));
 	assert_int_equal(s.p->link.open, 0);
 }
 

@@ -56,7 +56,7 @@ static void write_file(const char *name, const char *text, size_t len, mode_t mo
 	close(fd);
 }
 
-static void what_was_saved_is_loaded(void **state)
+static void saved_state_is_loaded(void **state)
 {
 	struct pool_state found;
 
@@ -170,7 +170,7 @@ static pid_t start_saving(const char *where, uint64_t epoch)
 	_exit(at < 0 || state_save(at, &saved) != 0);
 }
 
-/* It is killed when it has stopped so many times. Or it has ended before: true. */
+/* Kills the process at its n-th stop. Returns true if it ended before that. */
 static bool ends_within(pid_t pid, unsigned int stops)
 {
 	int status;
@@ -189,7 +189,7 @@ static bool ends_within(pid_t pid, unsigned int stops)
 	return false;
 }
 
-/* What a process changes outside itself it changes by these: so it is killed at any instruction. */
+/* A process changes things outside itself only by system calls: so this covers a kill at any instruction. */
 static void a_process_killed_at_any_call_leaves_a_state(void **state)
 {
 	struct pool_state found;
@@ -218,7 +218,7 @@ int main(void)
 {
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, open_dir, remove_dir)
 	const struct CMUnitTest tests[] = {
-		IN_DIR(what_was_saved_is_loaded),
+		IN_DIR(saved_state_is_loaded),
 		IN_DIR(a_second_process_does_not_get_the_directory),
 		IN_DIR(the_key_is_its_owners),
 		IN_DIR(every_damage_is_seen),

@@ -36,7 +36,7 @@ static uint64_t sequence;
 static bool caught;
 
 /* Every word says the same: which, and how often it was changed. */
-static void fill(uint64_t *value, unsigned int words, uint64_t which, uint64_t n)
+static void fill_value(uint64_t *value, unsigned int words, uint64_t which, uint64_t n)
 {
 	for (unsigned int i = 0; i < words; i++)
 		value[i] = which << 32 | n;
@@ -153,7 +153,7 @@ static void change(struct pool_who *who, uint64_t which, uint64_t n)
 	struct pool_answer answer;
 	uint64_t value[WORDS];
 
-	fill(value, WORDS, which, n);
+	fill_value(value, WORDS, which, n);
 	rq = scene_insert(++sequence, value, sizeof(value));
 	if (n > 0) {
 		rq.op = STAG_POOL_UPDATE;
@@ -187,7 +187,7 @@ static void change_named(struct pool_who *who, uint64_t n)
 		atomic_fetch_add(&absences, 1);
 		remove_named(who);
 	}
-	fill(value, words, OBJECTS, n);
+	fill_value(value, words, OBJECTS, n);
 	rq = scene_put(++sequence, NAME, value, words * 8);
 	assert_int_equal(scene_do(&scene, who, &rq, &answer), 0);
 	if (removed)

@@ -243,7 +243,10 @@ static void begin_serving(struct world *w, struct node *n, uint64_t epoch, uint6
 		violate(w, "serves from another record than the roll says");
 	n->applied = n->log.len;
 	w->sum->epochs++;
-	/* It was stopped when it had won, and others who are in sync went on: nobody will ever read from it. */
+	/*
+	 * The node was stopped after it had won, and other nodes in sync continued: no client will ever read from
+	 * it.
+	 */
 	if (epoch < w->served_epoch) {
 		if (n->role.lease)
 			violate(w, "serves when it has a successor");
@@ -369,8 +372,8 @@ static bool is_backend_lost(struct world *w, unsigned int node)
 	       (!w->peace && one_in(100));
 }
 
-static void tell(struct world *w, const struct event *request, enum what what, uint64_t b,
-		 uint64_t c)
+static void send_roll_answer(struct world *w, const struct event *request, enum what what,
+			     uint64_t b, uint64_t c)
 {
 	struct event e = {.what = what,
 			  .node = request->node,
@@ -420,7 +423,7 @@ static void backend_swap(struct world *w, const struct event *e)
 
 	w->nodes[e->node].swaps--;
 	if (e->b != w->revision) {
-		tell(w, e, EVENT_WAS_SWAPPED, ROLL_LOST, 0);
+		send_roll_answer(w, e, EVENT_WAS_SWAPPED, ROLL_LOST, 0);
 		return;
 	}
 	if (!roll_is_valid(want))
@@ -428,7 +431,7 @@ static void backend_swap(struct world *w, const struct event *e)
 	if (w->revision + 1 == MAX_ROLLS)
 		abort();
 	w->rolls[++w->revision] = *want;
-	tell(w, e, EVENT_WAS_SWAPPED, ROLL_WON, w->revision);
+	send_roll_answer(w, e, EVENT_WAS_SWAPPED, ROLL_WON, w->revision);
 	for (unsigned int i = 0; i < w->setup.nodes; i++)
 		if (!is_backend_lost(w, i))
 			push(w, (struct event){.at = w->now + between(100 * US, 2 * NS_PER_MS),
@@ -443,7 +446,7 @@ static void retire(struct world *w, struct node *n)
 {
 	for (unsigned int i = 0; i < w->setup.nodes; i++)
 		unlink_standby(w, n, i);
-	/* What was not answered was never there. */
+	/* A record that was not acknowledged may be lost. */
 	n->log.len = n->applied;
 }
 
@@ -531,7 +534,7 @@ static void do_one(struct world *w, struct node *n, const struct role_action *a)
 		resync(w, n, node_in_seat(n, a->seat));
 		break;
 	case ROLE_CUT:
-		/* Who left the pool has no name any more. */
+		/* A node that left the pool has no name any more. */
 		for (unsigned int i = 0; i < w->setup.nodes; i++)
 			if (seat_of(n, i) < 0 || seat_of(n, i) == (int)a->seat)
 				unlink_standby(w, n, i);
@@ -569,7 +572,7 @@ static void pause_one(struct world *w, struct node *n)
 	n->adapter_runs = one_in(2);
 }
 
-/* It may be stopped between two things that it does: the rest is done when it goes on. */
+/* The node may be stopped between two of its actions: it does the rest when it continues. */
 static void act(struct world *w, struct node *n)
 {
 	struct role_action a;
@@ -672,7 +675,7 @@ static void try_connect(struct world *w, struct node *n)
 			       .peer = us});
 }
 
-/* It is told soon, or late, or never. */
+/* The proof arrives soon, or late, or never. */
 static void prove_gone(struct world *w, struct node *n)
 {
 	n->watched.is_there = false;
@@ -795,7 +798,7 @@ static void on_fenced(struct world *w, struct node *n, const struct event *e)
 	role_fenced(&n->role, clock_of(w, n), n->log.len);
 }
 
-/* What comes over a link that is no more does not come. */
+/* A message over a link that is gone does not arrive. */
 static bool is_link_there(struct world *w, const struct event *e)
 {
 	struct link *l;
@@ -1095,7 +1098,7 @@ static void one_event(struct world *w)
 		on_return(w, &e);
 		break;
 	case EVENT_BACKEND_READ:
-		tell(w, &e, EVENT_WAS_READ, 0, w->revision);
+		send_roll_answer(w, &e, EVENT_WAS_READ, 0, w->revision);
 		break;
 	case EVENT_BACKEND_SWAP:
 		backend_swap(w, &e);
