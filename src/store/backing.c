@@ -41,7 +41,7 @@ static int find_path(struct backing *b, const char *name)
 		b->path = absolute(name);
 	}
 	if (!b->path)
-		return store_fail(ENOMEM, "%s: where is that? %s", name, strerror(errno));
+		return store_fail(ENOMEM, "%s: cannot resolve the path: %s", name, strerror(errno));
 	b->name = strdup(name);
 	return b->name ? 0 : store_fail(ENOMEM, "%s: no memory", name);
 }
@@ -109,7 +109,7 @@ int backing_size(const struct backing *b, uint64_t *size)
 
 	if (S_ISBLK(b->st.st_mode)) {
 		if (ioctl(b->fd, BLKGETSIZE64, size) != 0)
-			return store_fail(errno, "%s: how large is it? %s", b->name,
+			return store_fail(errno, "%s: cannot query its size: %s", b->name,
 					  strerror(errno));
 		return 0;
 	}
@@ -127,7 +127,7 @@ int backing_sector(const struct backing *b, uint32_t *bytes)
 	if (!S_ISBLK(b->st.st_mode))
 		return 0;
 	if (ioctl(b->fd, BLKSSZGET, &sector) != 0 || sector <= 0)
-		return store_fail(errno, "%s: how large are its sectors? %s", b->name,
+		return store_fail(errno, "%s: cannot query its sector size: %s", b->name,
 				  strerror(errno));
 	*bytes = (uint32_t)sector;
 	return 0;

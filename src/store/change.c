@@ -32,9 +32,9 @@ static int begin_change(struct stag_store *store)
 	int rc;
 
 	if (store->look)
-		return store_fail(EACCES, "%s: was opened to look only", store->backing.name);
+		return store_fail(EACCES, "%s: was opened read-only", store->backing.name);
 	if (!store->backing.writable)
-		return store_fail(EACCES, "%s: you may not write it, so you may not change it",
+		return store_fail(EACCES, "%s: no permission to write it, so it cannot be changed",
 				  store->backing.name);
 	rc = lock_table(&store->backing, true);
 	if (rc != 0)
@@ -244,7 +244,7 @@ STAG_EXPORT int stag_store_change(struct stag_store *store,
 				  const struct stag_store_partition *partition, unsigned int what)
 {
 	if (what == 0 || what & ~(unsigned int)EVERY_CHANGE)
-		return -store_fail(EINVAL, "%s: change %#x means nothing", store->backing.name,
+		return -store_fail(EINVAL, "%s: unknown change flags %#x", store->backing.name,
 				   what);
 	if (what & STAG_STORE_CHANGE_NAME && table_check_name("partition", partition->name) != 0)
 		return EINVAL;
@@ -282,8 +282,7 @@ static int remove_partition(struct stag_store *store, const char *name, bool for
 STAG_EXPORT int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags)
 {
 	if (flags & ~(unsigned int)STAG_STORE_FORCE)
-		return -store_fail(EINVAL, "%s: flags %#x mean nothing here", store->backing.name,
-				   flags);
+		return -store_fail(EINVAL, "%s: unknown flags %#x", store->backing.name, flags);
 	return -remove_partition(store, name, flags & STAG_STORE_FORCE);
 }
 

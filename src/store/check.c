@@ -196,7 +196,7 @@ static int check_open(struct checking *c)
 	int rc = -ENOMEM;
 
 	if (c->repair && !c->b.writable)
-		return store_fail(EACCES, "%s: you may not write it, so you cannot repair it",
+		return store_fail(EACCES, "%s: no permission to write it, so it cannot be repaired",
 				  c->b.name);
 	for (unsigned int i = 0; i < DISK_COPIES; i++)
 		c->copies[i] = calloc(1, sizeof(struct table));
@@ -217,7 +217,7 @@ STAG_EXPORT int stag_store_check(const char *path, unsigned int flags, FILE *out
 	int rc;
 
 	if (flags & ~(unsigned int)STAG_STORE_REPAIR)
-		return store_fail(EINVAL, "check: flags %#x mean nothing", flags);
+		return store_fail(EINVAL, "check: unknown flags %#x", flags);
 	rc = backing_open(&c.b, path, c.repair ? BACKING_USE : BACKING_LOOK);
 	if (rc != 0)
 		return rc;

@@ -456,7 +456,7 @@ static int check_attr(const struct stag_store_connect_attr *a)
 	if (a->comp_mask || (a->flags & ~(uint32_t)STAG_STORE_HAS_LEVEL) ||
 	    (a->relax & ~(uint32_t)STORE_ALL_RELAX) || a->level > STAG_STORE_DURABLE ||
 	    (a->qp.qp_type && a->qp.qp_type != IBV_QPT_RC))
-		return store_fail(EINVAL, "connect: attributes that mean nothing");
+		return store_fail(EINVAL, "connect: invalid attributes");
 	return 0;
 }
 
@@ -509,7 +509,8 @@ STAG_EXPORT int stag_store_query_endpoint(const struct stag_store_endpoint *endp
 	int rc;
 
 	if (endpoint->id)
-		return -store_fail(EOPNOTSUPP, "an endpoint that is far: its server counts");
+		return -store_fail(EOPNOTSUPP,
+				   "a remote endpoint has no counters: query its server");
 	rc = dv_add_counters(e->region.dv, shared_medium_of(e->medium), &all);
 	if (rc == 0)
 		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));

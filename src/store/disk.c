@@ -260,7 +260,7 @@ int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct tabl
 		return store_fail(EBADMSG, "the label is no name");
 	for (uint32_t i = 0; i < t->n; i++)
 		if (!get_entry(table + i * DISK_ENTRY, &t->entries[i]))
-			return store_fail(EBADMSG, "entry %u makes no sense", i);
+			return store_fail(EBADMSG, "entry %u is invalid", i);
 	return table_check(t) == 0 ? 0 : -EBADMSG;
 }
 

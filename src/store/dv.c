@@ -69,8 +69,7 @@ int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
 	int rc = dv->query_medium(medium, &c, sizeof(c));
 
 	if (rc != 0)
-		return store_fail(rc, "a medium does not say what it has counted: %s",
-				  strerror(rc));
+		return store_fail(rc, "cannot query the counters of a medium: %s", strerror(rc));
 	sum->reads += c.reads;
 	sum->writes += c.writes;
 	sum->flushes += c.flushes;

@@ -17,7 +17,7 @@
 static int check_attr(const struct stag_store_attr *attr, unsigned int flags)
 {
 	if (flags & ~(unsigned int)STAG_STORE_FORCE)
-		return store_fail(EINVAL, "format: flags %#x mean nothing", flags);
+		return store_fail(EINVAL, "format: unknown flags %#x", flags);
 	if (attr->comp_mask != 0)
 		return store_fail(EINVAL, "format: comp_mask is not zero");
 	return attr->label[0] != '\0' ? table_check_name("label", attr->label) : 0;
@@ -63,8 +63,7 @@ static int choose_geometry(const struct backing *b, const struct stag_store_attr
 	t->block = attr->block != 0 ? attr->block : STORE_BLOCK > sector ? STORE_BLOCK : sector;
 	t->size = attr->size;
 	if (t->size == 0 && present == 0)
-		return store_fail(EINVAL, "%s: is new or empty: say how large it is to be",
-				  b->name);
+		return store_fail(EINVAL, "%s: is new or empty: give its size", b->name);
 	if (t->size == 0)
 		t->size = present - present % t->block;
 	rc = table_check_geometry(t->size, t->block);
@@ -135,7 +134,7 @@ static int sync_folder(const struct backing *b)
 	CLEANUP_CLOSE int fd = path ? open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 
 	if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-		return store_fail(errno, "%s: cannot flush its folder: %s", b->name,
+		return store_fail(errno, "%s: cannot flush its directory: %s", b->name,
 				  strerror(errno));
 	return 0;
 }

@@ -83,7 +83,8 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 		return store_fail(EPROTO, "a welcome of %zu bytes", data ? len : 0);
 	memcpy(&w, data, sizeof(w));
 	if (memcmp(w.magic, magic, sizeof(magic)) != 0 || w.version != HELLO_VERSION)
-		return store_fail(EPROTO, "who answers there serves no store that we know");
+		return store_fail(EPROTO,
+				  "the peer is not a store server, or of an unknown version");
 	said.access = w.access;
 	said.level = w.level;
 	said.rkey = be32toh(w.rkey);
@@ -92,7 +93,7 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 	said.relax = be32toh(w.relax);
 	said.block = be32toh(w.block);
 	if (!makes_sense(&said))
-		return store_fail(EPROTO, "a welcome that makes no sense");
+		return store_fail(EPROTO, "an invalid welcome");
 	*e = said;
 	return 0;
 }

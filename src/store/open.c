@@ -85,7 +85,7 @@ int store_look(struct stag_store *store)
 	if (rc != store->trouble && rc == -ESTALE)
 		log_err("store: %s; its users are refused", stag_store_error());
 	else if (rc != store->trouble && rc != 0)
-		log_err("store: %s; its users go by what was read before", stag_store_error());
+		log_err("store: %s; its users keep the settings read before", stag_store_error());
 	else if (rc != store->trouble)
 		log_info("store: %s: its table can be read again", store->backing.name);
 	store->trouble = rc;
@@ -99,7 +99,7 @@ static int open_store(struct stag_store *store, const char *path, unsigned int f
 	int rc;
 
 	if (flags & ~(unsigned int)STAG_STORE_LOOK)
-		return store_fail(EINVAL, "open: flags %#x mean nothing", flags);
+		return store_fail(EINVAL, "open: unknown flags %#x", flags);
 	store->look = flags & STAG_STORE_LOOK;
 	rc = backing_open(&store->backing, path, store->look ? BACKING_LOOK : BACKING_USE);
 	if (rc != 0)
@@ -258,7 +258,7 @@ int store_serve_lock(struct stag_store *store)
 	int fd, rc;
 
 	if (!b->writable)
-		return store_fail(EACCES, "%s: who serves it must be able to write it", b->name);
+		return store_fail(EACCES, "%s: serving requires permission to write it", b->name);
 	fd = backing_again(b);
 	if (fd < 0)
 		return fd;

@@ -182,7 +182,8 @@ static int admit(struct connection *c, const struct rdma_conn_param *asked)
 	if (rc != 0)
 		return rc;
 	if (s->num_connections > s->max_connections)
-		return store_fail(EUSERS, "%u connections are enough", s->max_connections);
+		return store_fail(EUSERS, "too many connections (%u): raise max_connections",
+				  s->max_connections);
 	rc = dv_check_device(s->dv, c->id->verbs);
 	if (rc != 0)
 		return rc;
@@ -313,7 +314,7 @@ static int start_thread(struct stag_store_server *s)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&s->thread, NULL, serve_loop, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc == 0 ? 0 : store_fail(rc, "no thread to serve with: %s", strerror(rc));
+	return rc == 0 ? 0 : store_fail(rc, "cannot start the server thread: %s", strerror(rc));
 }
 
 /* ---- listening --------------------------------------------------------------------------- */
@@ -422,7 +423,7 @@ static int start(struct stag_store_server *s, struct stag_store *store,
 	int rc;
 
 	if (attr->comp_mask || (attr->flags & ~(uint32_t)STAG_STORE_ANY_PORT))
-		return store_fail(EINVAL, "serve: attributes that mean nothing");
+		return store_fail(EINVAL, "serve: invalid attributes");
 	s->dv = dv_get();
 	if (!s->dv)
 		return -EOPNOTSUPP;

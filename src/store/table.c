@@ -100,8 +100,7 @@ int table_check_settings(const struct stag_store_partition *p)
 	if (p->comp_mask != 0)
 		return store_fail(EINVAL, "%s: comp_mask is not zero", p->name);
 	if (p->relax & ~(uint32_t)STORE_ALL_RELAX)
-		return store_fail(EINVAL, "%s: relax has bits that mean nothing: %#x", p->name,
-				  p->relax);
+		return store_fail(EINVAL, "%s: unknown bits in relax: %#x", p->name, p->relax);
 	if (p->level > STAG_STORE_DURABLE)
 		return store_fail(EINVAL, "%s: there is no such level: %u", p->name, p->level);
 	if (p->num_rights > STAG_STORE_MAX_RIGHTS)

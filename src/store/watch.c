@@ -81,7 +81,7 @@ static int start_thread(void)
 	rc = pthread_create(&thread, NULL, watch_loop, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc != 0)
-		return store_fail(rc, "no thread to watch the table: %s", strerror(rc));
+		return store_fail(rc, "cannot start a thread to watch the table: %s", strerror(rc));
 	pthread_detach(thread);
 	running = true;
 	return 0;

@@ -523,7 +523,7 @@ static void a_read_only_handle_changes_nothing(void **state)
 
 	assert_int_equal(count(look), 1);
 	assert_int_equal(try_add(look, "q", MIB, 0, 0), EACCES);
-	assert_says("to look only");
+	assert_says("read-only");
 	assert_int_equal(stag_store_change(look, &p, STAG_STORE_CHANGE_CACHE), EACCES);
 	assert_int_equal(stag_store_remove(look, "p", 0), EACCES);
 	assert_int_equal(stag_store_grow(look, 0), EACCES);

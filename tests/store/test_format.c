@@ -129,7 +129,7 @@ static void invalid_geometry_is_refused(void **state)
 	} cases[] = {
 		{4 * MIB, 256, "a power of two"},    {4 * MIB, 1000, "a power of two"},
 		{4 * MIB, 131072, "a power of two"}, {4 * MIB, 4095, "a power of two"},
-		{0, 4096, "say how large"},	     {1, 512, "a multiple"},
+		{0, 4096, "give its size"},	     {1, 512, "a multiple"},
 		{4 * MIB + 100, 512, "a multiple"},  {512, 512, "too small"},
 		{2 * MIB, 512, "too small"},	     {1ull << 63, 4096, "a multiple"},
 	};
