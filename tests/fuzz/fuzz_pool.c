@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#include "door.h"
+#include "admission.h"
 #include "pool/memory/memory.h"
 
 enum {

@@ -45,7 +45,7 @@ struct client {
 
 static struct {
 	struct rdma_event_channel *events;
-	struct rdma_cm_id *doors[2];
+	struct rdma_cm_id *listeners[2];
 	char where[2][32];
 	struct admit *admit;
 	struct pool_region region;
@@ -370,7 +370,7 @@ static void serve(struct client *c)
 			end_client(c);
 }
 
-/* ---- the doors ------------------------------------------------------------------------------ */
+/* ---- the listeners ------------------------------------------------------------------------------ */
 
 static void make_device(struct ibv_context *verbs)
 {
@@ -422,10 +422,10 @@ static void admit_client(struct rdma_cm_id *id, const struct admit_session *sess
 		end_client(c);
 }
 
-/* A caller at a door that is not the primary's is told where that is; one at a dead node's, nothing. */
+/* A caller at a listener that is not the primary's is told where that is; one at a dead node's, nothing. */
 static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 {
-	int node = event->listen_id == fake.doors[1];
+	int node = event->listen_id == fake.listeners[1];
 	struct admit_place place = {.epoch = fake.epoch};
 	struct admit_session session;
 	uint8_t reply[ADMIT_MAX], said[256];
@@ -516,15 +516,15 @@ static void *fake_node_thread(void *arg)
 
 /* ---- for tests ------------------------------------------------------------------------------ */
 
-static void open_door(int i)
+static void open_listener(int i)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	assert_int_equal(rdma_create_id(fake.events, &fake.doors[i], NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_bind_addr(fake.doors[i], (struct sockaddr *)&any), 0);
-	assert_int_equal(rdma_listen(fake.doors[i], 16), 0);
+	assert_int_equal(rdma_create_id(fake.events, &fake.listeners[i], NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(fake.listeners[i], (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(fake.listeners[i], 16), 0);
 	snprintf(fake.where[i], sizeof(fake.where[i]), "127.0.0.1:%u",
-		 ntohs(rdma_get_src_port(fake.doors[i])));
+		 ntohs(rdma_get_src_port(fake.listeners[i])));
 }
 
 static void make_region(uint64_t size)
@@ -558,8 +558,8 @@ void fake_start(uint64_t size)
 	fake.events = rdma_create_event_channel();
 	assert_true(fake.admit && fake.events);
 	fcntl(fake.events->fd, F_SETFL, O_NONBLOCK);
-	open_door(0);
-	open_door(1);
+	open_listener(0);
+	open_listener(1);
 	pthread_mutex_init(&fake.lock, NULL);
 	assert_int_equal(pthread_create(&fake.thread, NULL, fake_node_thread, NULL), 0);
 }
@@ -570,8 +570,8 @@ void fake_stop(void)
 	pthread_join(fake.thread, NULL);
 	for (int i = 0; i < MAX_CLIENTS; i++)
 		end_client(&fake.clients[i]);
-	rdma_destroy_id(fake.doors[0]);
-	rdma_destroy_id(fake.doors[1]);
+	rdma_destroy_id(fake.listeners[0]);
+	rdma_destroy_id(fake.listeners[1]);
 	rdma_destroy_event_channel(fake.events);
 	if (fake.pd) {
 		ibv_dereg_mr(fake.region_mr);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fake_node.h - nodes for clients to be tested with: one region in this process, doors at two ports, a thread that serves whoever
+ * fake_node.h - nodes for clients to be tested with: one region in this process, listeners at two ports, a thread that serves whoever
  * came through the primary's. Nothing is replicated: what is shown is how a client takes it when the primary is another.
  */
 #ifndef POOL_FAKE_NODE_H

@@ -33,7 +33,7 @@ static struct user list[] = {
 static const struct users users = {list, 2};
 static const char ann_secret[] = ANN_SECRET, pool_secret[] = POOL_SECRET;
 
-struct door {
+struct fixture {
 	struct admit *admit;
 	uint64_t now;
 	char address[16];
@@ -42,20 +42,20 @@ struct door {
 	size_t reply_len;
 };
 
-static struct door door;
+static struct fixture node;
 
-static int open_door(void **state)
+static int set_up(void **state)
 {
-	memset(&door, 0, sizeof(door));
-	door.now = 1000 * NS_PER_S;
-	strcpy(door.address, "10.1.1.1");
-	door.admit = admit_create(uuid, &users);
-	return door.admit ? 0 : -1;
+	memset(&node, 0, sizeof(node));
+	node.now = 1000 * NS_PER_S;
+	strcpy(node.address, "10.1.1.1");
+	node.admit = admit_create(uuid, &users);
+	return node.admit ? 0 : -1;
 }
 
-static int close_door(void **state)
+static int tear_down(void **state)
 {
-	admit_destroy(door.admit);
+	admit_destroy(node.admit);
 	return 0;
 }
 
@@ -63,8 +63,8 @@ static enum admit_verdict knock(const void *greeting, size_t len)
 {
 	struct admit_place place = {.epoch = 12, .primary = "bee:4791"};
 
-	return admit_judge(door.admit, door.now, door.address, strlen(door.address), &place,
-			   greeting, len, door.reply, &door.reply_len, &door.inside);
+	return admit_judge(node.admit, node.now, node.address, strlen(node.address), &place,
+			   greeting, len, node.reply, &node.reply_len, &node.inside);
 }
 
 /* Says hello and makes a proof of what comes back. */
@@ -78,7 +78,7 @@ static int prove(struct admit_session *s, enum admit_as as, const char *name, co
 
 	assert_true(len > 0);
 	assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
-	len = admit_say_proof(s, secret, door.reply, door.reply_len, &epoch, primary, proof);
+	len = admit_say_proof(s, secret, node.reply, node.reply_len, &epoch, primary, proof);
 	if (len > 0) {
 		assert_int_equal(epoch, 12);
 		assert_string_equal(primary, "bee:4791");
@@ -99,22 +99,22 @@ static enum admit_verdict come(enum admit_as as, const char *name, const char *s
 static void who_knows_the_secret_comes_in(void **state)
 {
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
-	assert_string_equal(door.inside.name, "ann");
-	assert_int_equal(door.inside.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
+	assert_string_equal(node.inside.name, "ann");
+	assert_int_equal(node.inside.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
 }
 
 static void a_node_comes_in_under_its_own_name(void **state)
 {
 	assert_int_equal(come(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
-	assert_string_equal(door.inside.name, "bee");
-	assert_int_equal(door.inside.rights, USER_RIGHT_NODE);
+	assert_string_equal(node.inside.name, "bee");
+	assert_int_equal(node.inside.rights, USER_RIGHT_NODE);
 }
 
 static void who_does_not_know_it_stays_outside(void **state)
 {
 	assert_int_equal(come(ADMIT_CLIENT, "ann", "ann's own secret, of some lengtH"), ADMIT_NO);
 	assert_int_equal(come(ADMIT_CLIENT, "eve", ann_secret), ADMIT_NO);
-	assert_int_equal(door.reply_len, sizeof(struct admit_head));
+	assert_int_equal(node.reply_len, sizeof(struct admit_head));
 	/* A client is no node, and the nodes' secret is no client's. */
 	assert_int_equal(come(ADMIT_NODE, "ann", ann_secret), ADMIT_NO);
 	assert_int_equal(come(ADMIT_CLIENT, "pool", pool_secret), ADMIT_NO);
@@ -128,7 +128,7 @@ static void the_node_proves_itself_too(void **state)
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
-	len = admit_make_welcome(door.admit, &door.inside, "facts", 5, welcome);
+	len = admit_make_welcome(node.admit, &node.inside, "facts", 5, welcome);
 	assert_true(len > 5);
 	assert_int_equal(admit_hear_welcome(&s, ann_secret, welcome, (size_t)len, &facts), 5);
 	assert_memory_equal(facts, "facts", 5);
@@ -144,10 +144,10 @@ static void the_node_proves_itself_too(void **state)
 		}
 	}
 	assert_int_equal(
-		admit_make_welcome(door.admit, &door.inside, proof, ADMIT_FACTS_MAX + 1, welcome),
+		admit_make_welcome(node.admit, &node.inside, proof, ADMIT_FACTS_MAX + 1, welcome),
 		-EMSGSIZE);
 	assert_int_equal(
-		admit_make_welcome(door.admit, &door.inside, proof, ADMIT_FACTS_MAX, welcome),
+		admit_make_welcome(node.admit, &node.inside, proof, ADMIT_FACTS_MAX, welcome),
 		ADMIT_MAX);
 }
 
@@ -159,7 +159,7 @@ static void a_proof_is_good_once(void **state)
 
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
-	door.now += 3600 * NS_PER_S;
+	node.now += 3600 * NS_PER_S;
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 }
 
@@ -169,7 +169,7 @@ static void a_challenge_expires(void **state)
 	uint8_t proof[ADMIT_MAX];
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
-	door.now += 11 * NS_PER_S;
+	node.now += 11 * NS_PER_S;
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 }
 
@@ -179,7 +179,7 @@ static void a_challenge_is_for_who_asked(void **state)
 	uint8_t proof[ADMIT_MAX];
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
-	strcpy(door.address, "10.1.1.2");
+	strcpy(node.address, "10.1.1.2");
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 }
 
@@ -194,12 +194,12 @@ static void a_challenge_of_another_node_is_none(void **state)
 	const void *facts;
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
-	admit_destroy(door.admit);
-	door.admit = admit_create(uuid, &users);
+	admit_destroy(node.admit);
+	node.admit = admit_create(uuid, &users);
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 		assert_int_equal(
-			admit_hear_welcome(&s, ann_secret, door.reply, door.reply_len, &facts),
+			admit_hear_welcome(&s, ann_secret, node.reply, node.reply_len, &facts),
 			-EAGAIN);
 	}
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
@@ -216,7 +216,7 @@ static void a_proof_with_any_bit_flipped_is_wrong(void **state)
 
 			proof[i] ^= (uint8_t)(1 << bit);
 			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
-			door.now += 5 * NS_PER_S; /* patience */
+			node.now += 5 * NS_PER_S; /* patience */
 		}
 	}
 }
@@ -233,13 +233,13 @@ static void a_hello_with_any_byte_flipped_admits_nobody(void **state)
 
 		hello[i] ^= (uint8_t)(1 + dice(255));
 		assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
-		len = admit_say_proof(&s, ann_secret, door.reply, door.reply_len, &epoch, primary,
+		len = admit_say_proof(&s, ann_secret, node.reply, node.reply_len, &epoch, primary,
 				      proof);
 		if (len > 0)
 			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 		else
 			assert_int_equal(len, -EACCES);
-		door.now += 5 * NS_PER_S;
+		node.now += 5 * NS_PER_S;
 	}
 }
 
@@ -255,12 +255,12 @@ static void a_challenge_with_any_byte_flipped_is_seen(void **state)
 		knock(hello, (size_t)len);
 		if (i == 6 || i == 7) /* says nothing there */
 			continue;
-		door.reply[i] ^= (uint8_t)(1 + dice(255));
-		len = admit_say_proof(&s, ann_secret, door.reply, door.reply_len, &epoch, primary,
+		node.reply[i] ^= (uint8_t)(1 + dice(255));
+		len = admit_say_proof(&s, ann_secret, node.reply, node.reply_len, &epoch, primary,
 				      proof);
 		if (len > 0)
 			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
-		door.now += 5 * NS_PER_S;
+		node.now += 5 * NS_PER_S;
 	}
 }
 
@@ -277,7 +277,7 @@ static void noise_admits_nobody(void **state)
 					   (uint8_t)dice(3), 0},
 			       8);
 		assert_int_equal(knock(noise, len), ADMIT_NO);
-		assert_true(door.reply_len <= ADMIT_MAX);
+		assert_true(node.reply_len <= ADMIT_MAX);
 	}
 }
 
@@ -291,17 +291,17 @@ static void who_guesses_waits(void **state)
 		int len = prove(&s, ADMIT_CLIENT, "ann", "a wrong secret, of some length", proof);
 
 		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
-		refused += door.reply[7];
+		refused += node.reply[7];
 	}
 	assert_int_equal(refused, 92);
 	/* Even the right one is not looked at now. */
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
-	assert_int_equal(door.reply[7], 1);
+	assert_int_equal(node.reply[7], 1);
 	/* From elsewhere it is, and here in a while. */
-	strcpy(door.address, "10.1.1.3");
+	strcpy(node.address, "10.1.1.3");
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
-	strcpy(door.address, "10.1.1.1");
-	door.now += NS_PER_S;
+	strcpy(node.address, "10.1.1.1");
+	node.now += NS_PER_S;
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
@@ -310,13 +310,13 @@ static void a_name_that_is_guessed_from_everywhere_waits(void **state)
 	unsigned int refused = 0;
 
 	for (unsigned char i = 0; i < 200; i++) {
-		snprintf(door.address, sizeof(door.address), "10.2.0.%hhu", i);
+		snprintf(node.address, sizeof(node.address), "10.2.0.%hhu", i);
 		come(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
-		refused += door.reply[7];
+		refused += node.reply[7];
 	}
 	assert_in_range(refused, 168, 200);
-	door.now += NS_PER_S;
-	snprintf(door.address, sizeof(door.address), "10.3.0.1");
+	node.now += NS_PER_S;
+	snprintf(node.address, sizeof(node.address), "10.3.0.1");
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
@@ -346,7 +346,7 @@ static void on_abort(int signal)
 
 int main(int argc, char **argv)
 {
-#define AT_DOOR(test) cmocka_unit_test_setup_teardown(test, open_door, close_door)
+#define AT_DOOR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		AT_DOOR(who_knows_the_secret_comes_in),
 		AT_DOOR(a_node_comes_in_under_its_own_name),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * door.c - see door.h.
+ * admission.c - see admission.h.
  */
-#include "door.h"
+#include "admission.h"
 
 #include <errno.h>
 

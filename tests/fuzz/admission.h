@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * door.h - admission to a pool, and texts that a roll backend or a user gives it to read: for
+ * admission.h - admission to a pool, and texts that a roll backend or a user gives it to read: for
  * fuzz_pool.
  */
-#ifndef STAG_FUZZ_DOOR_H
-#define STAG_FUZZ_DOOR_H
+#ifndef STAG_FUZZ_ADMISSION_H
+#define STAG_FUZZ_ADMISSION_H
 
 #include "fuzz.h"
 
