@@ -259,7 +259,7 @@ static void depths_of_the_reply_are_applied(void **state)
 	close(fd);
 }
 
-static void depths_without_negotiation_stay(void **state)
+static void depths_without_negotiation_are_unchanged(void **state)
 {
 	struct peer *p = *state;
 	int fd = accept_request(p);
@@ -272,7 +272,7 @@ static void depths_without_negotiation_stay(void **state)
 	close(fd);
 }
 
-static void established_brings_the_peers_data(void **state)
+static void established_event_carries_private_data(void **state)
 {
 	struct peer *p = *state;
 	int fd = accept_request(p);
@@ -391,7 +391,7 @@ static struct stagdv_qp_attr after_reply(void **state, uint16_t caps, uint8_t en
 	return attr;
 }
 
-static void encoding_of_one_shot_sends_is_the_accepting_sides(void **state)
+static void accepting_side_chooses_the_one_shot_encoding(void **state)
 {
 	assert_int_equal(after_reply(state, MPA_EXT_ONE_SHOT, SHOT_BITS).one_shot,
 			 STAGDV_ONE_SHOT_BITS);
@@ -462,7 +462,7 @@ static void message_behind_the_reply_is_not_lost(void **state)
 
 /* ---- rejections and invalid Replies ---- */
 
-static void reject_brings_the_peers_data(void **state)
+static void rejected_event_carries_private_data(void **state)
 {
 	struct peer *p = *state;
 	int fd = accept_request(p);
@@ -493,7 +493,7 @@ static void garbage_is_an_error(void **state)
 }
 
 /* Two initiators on one connection: each waits for a Reply and gets a Request. */
-static void request_is_no_reply(void **state)
+static void request_instead_of_a_reply_is_an_error(void **state)
 {
 	struct peer *p = *state;
 	int fd = accept_request(p);
@@ -825,21 +825,21 @@ int main(void)
 		STORY(no_common_rtr_is_terminated),
 		STORY(reply_with_ord_above_our_ird_is_terminated),
 		STORY(depths_of_the_reply_are_applied),
-		STORY(depths_without_negotiation_stay),
-		STORY(established_brings_the_peers_data),
+		STORY(depths_without_negotiation_are_unchanged),
+		STORY(established_event_carries_private_data),
 		STORY(reply_of_revision_1_is_accepted),
 		STORY(crc_and_markers_follow_both_sides),
 		STORY(extension_block_of_another_version_changes_nothing),
 		STORY(echo_of_the_offer_changes_nothing),
 		STORY(extension_block_is_not_passed_to_the_program),
-		STORY(encoding_of_one_shot_sends_is_the_accepting_sides),
+		STORY(accepting_side_chooses_the_one_shot_encoding),
 		STORY(literal_opcodes_leave_no_immediate_data),
 		STORY(unknown_encoding_disables_one_shot_sends),
 		STORY(reply_sent_byte_by_byte_is_accepted),
 		STORY(message_behind_the_reply_is_not_lost),
-		STORY(reject_brings_the_peers_data),
+		STORY(rejected_event_carries_private_data),
 		STORY(garbage_is_an_error),
-		STORY(request_is_no_reply),
+		STORY(request_instead_of_a_reply_is_an_error),
 		STORY(absurd_length_is_an_error),
 		STORY(close_within_the_reply_is_rejected),
 		STORY(second_attempt_uses_revision_1),

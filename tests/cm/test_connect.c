@@ -50,7 +50,7 @@ static void passive_side_can_disconnect(void **state)
 	couple_close(&c);
 }
 
-static void both_sides_disconnecting_get_one_event_each(void **state)
+static void both_sides_disconnecting_at_once_see_one_end_each(void **state)
 {
 	struct couple c;
 
@@ -545,7 +545,7 @@ int main(void)
 		cmocka_unit_test(events_come_in_order_on_ipv4),
 		cmocka_unit_test(events_come_in_order_on_ipv6),
 		cmocka_unit_test(passive_side_can_disconnect),
-		cmocka_unit_test(both_sides_disconnecting_get_one_event_each),
+		cmocka_unit_test(both_sides_disconnecting_at_once_see_one_end_each),
 		cmocka_unit_test(destroyed_queue_pair_disconnects_both_sides),
 		cmocka_unit_test(queue_pair_destroyed_without_the_id_is_noticed),
 		cmocka_unit_test(destroyed_id_disconnects_the_peer),

@@ -460,7 +460,7 @@ static void request_whose_id_is_destroyed_is_rejected(void **state)
 	expect_hangup(fd);
 }
 
-static void unfetched_request_is_rejected_with_its_listener(void **state)
+static void unfetched_request_is_closed_with_its_listener(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0);
@@ -687,7 +687,7 @@ static void backlog_limits_unfetched_requests(void **state)
 
 #define HELD_BACK_NS (200 * NS_PER_MS) /* listener.c: after this a request is shown in any case */
 
-/* Of two concurrent requests the second is not shown until the first is answered. */
+/* The second of two concurrent requests is not shown until the first is answered. */
 static void requests_come_one_at_a_time(void **state)
 {
 	struct place *p = *state;
@@ -807,7 +807,7 @@ int main(void)
 		STORY(reply_carries_255_bytes),
 		STORY(reject_carries_data_and_closes),
 		STORY(request_whose_id_is_destroyed_is_rejected),
-		STORY(unfetched_request_is_rejected_with_its_listener),
+		STORY(unfetched_request_is_closed_with_its_listener),
 		STORY(closed_connection_cannot_be_accepted),
 		STORY(peer_that_does_not_wait_for_the_reply_is_dropped),
 		STORY(garbage_is_disconnected),

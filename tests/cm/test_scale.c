@@ -117,7 +117,7 @@ static void serve_one(struct server *s, struct rdma_cm_event *ev)
 	}
 }
 
-static void *serve(void *arg)
+static void *serve_all(void *arg)
 {
 	struct server *s = arg;
 
@@ -136,7 +136,7 @@ static void server_open(struct server *s, unsigned expected)
 	side_open(&s->side);
 	s->listener = id_listening(s->side.ch, IPV4, 0);
 	s->expected = expected;
-	pthread_create(&s->thread, NULL, serve, s);
+	pthread_create(&s->thread, NULL, serve_all, s);
 }
 
 static void server_close(struct server *s)
@@ -146,7 +146,7 @@ static void server_close(struct server *s)
 	side_close(&s->side);
 }
 
-static void two_thousand_connections_at_once(void **state)
+static void two_thousand_connections_work_at_once(void **state)
 {
 	enum { MANY = 2000 };
 	static struct rdma_cm_id *id[MANY];
@@ -285,7 +285,7 @@ static void twenty_thousand_connections_in_a_row_leak_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(two_thousand_connections_at_once),
+		cmocka_unit_test(two_thousand_connections_work_at_once),
 		cmocka_unit_test(five_hundred_connect_concurrently),
 		cmocka_unit_test(twenty_thousand_connections_in_a_row_leak_nothing),
 	};

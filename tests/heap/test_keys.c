@@ -175,7 +175,7 @@ static void block_from_the_system_is_registered_at_once(void **state)
 }
 
 /* [0025], [0043], step 708: an allocation inside a registered block needs no registration. */
-static void memory_of_a_registered_block_needs_none(void **state)
+static void memory_of_a_registered_block_needs_no_registration(void **state)
 {
 	struct stage *s = *state;
 	void *ptrs[100];
@@ -775,7 +775,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(block_from_the_system_is_registered_at_once),
-		TEST(memory_of_a_registered_block_needs_none),
+		TEST(memory_of_a_registered_block_needs_no_registration),
 		TEST(registration_is_released_with_its_block),
 		TEST(large_memory_has_one_key),
 		TEST(block_of_the_heap_is_registered_at_the_first_key_lookup),

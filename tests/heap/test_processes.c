@@ -582,7 +582,7 @@ static void a_slot_with_a_hazard_is_passed_over_after_its_taker_died(void **stat
 
 /* ---- attaching and detaching ------------------------------------------------------------- */
 
-static void the_last_to_leave_removes_the_heap(void **state)
+static void the_last_detach_removes_the_heap(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
@@ -1115,6 +1115,7 @@ static void a_heap_that_names_a_foreign_file_does_not_damage_it(void **state)
 	close(fd);
 }
 
+/* Any user may put a file there: a view of it must do no harm. */
 static void a_view_of_a_corrupt_heap_does_not_crash(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 4);
@@ -1290,7 +1291,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(an_idle_block_without_its_hint_is_found),
 		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over),
 		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over_after_its_taker_died),
-		cmocka_unit_test(the_last_to_leave_removes_the_heap),
+		cmocka_unit_test(the_last_detach_removes_the_heap),
 		cmocka_unit_test(heap_stays_on_request_or_while_shared_memory_is_left),
 		cmocka_unit_test(dead_processes_do_not_keep_a_heap),
 		cmocka_unit_test(names_and_numbers_are_checked),

@@ -227,7 +227,7 @@ static void expect_hints(void)
 	}
 }
 
-static void expect_nobody_else(void)
+static void expect_no_other_process(void)
 {
 	expect(query(heap).processes == 1);
 	for (unsigned int i = 1; i < STAG_HEAP_MAX_PROCS; i++)
@@ -467,7 +467,7 @@ static struct length kill_and_check(const struct scene *scene, unsigned long ste
 	unmap_other();
 	expect_usable();
 	stag_heap_reap(heap, 0);
-	expect_nobody_else();
+	expect_no_other_process();
 	expect(stag_heap_check(heap, stderr) == 0);
 	expect_own();
 	if (scene->after)
@@ -663,7 +663,7 @@ static void free_shared(unsigned int from, unsigned int to)
 		stag_heap_free(heap, note->ptr[i]);
 }
 
-static void free_what_was_shared(void)
+static void free_newly_shared(void)
 {
 	free_shared(0, note->done);
 }
@@ -680,7 +680,7 @@ static void unshare_noted(struct stag_heap *own_heap)
 		stag_heap_unshare(own_heap, note->ptr[note->done]);
 }
 
-static void free_what_is_still_shared(void)
+static void free_still_shared(void)
 {
 	free_shared(note->done + 1, note->n);
 }
@@ -722,10 +722,7 @@ static void grow(struct stag_heap *own_heap)
 	stag_heap_realloc(own_heap, note->ptr[0], 3 * note->size[0]);
 }
 
-/*
- * ---- sections: after another process's death
- * -------------------------------------------------------
- */
+/* ---- sections: after another process's death ------------------------------------------------ */
 
 static void have_shared_three_and_more(struct stag_heap *own_heap)
 {
@@ -782,7 +779,7 @@ static void reap_shared(struct stag_heap *own_heap)
 	stag_heap_reap(own_heap, STAG_HEAP_REAP_SHARED);
 }
 
-static void free_what_the_first_had_shared(void)
+static void free_shared_of_first_victim(void)
 {
 	expect_filled(others, 0, 3);
 	for (unsigned int i = 0; i < 3; i++)
@@ -795,10 +792,7 @@ static void free_one_by_one(struct stag_heap *own_heap)
 		stag_heap_free(own_heap, note->ptr[note->done]);
 }
 
-/*
- * ---- sections: attaching and detaching
- * ----------------------------------------------------------------
- */
+/* ---- sections: attaching and detaching ------------------------------------------------------ */
 
 static void attach(struct stag_heap *none)
 {
@@ -967,13 +961,13 @@ static const struct scene scenes[] = {
 	 .changes = 7,
 	 .prepare = have_three,
 	 .act = share_noted,
-	 .after = free_what_was_shared},
+	 .after = free_newly_shared},
 	{.name = "unshare",
 	 .steps = 600,
 	 .changes = 3,
 	 .prepare = have_shared_three,
 	 .act = unshare_noted,
-	 .after = free_what_is_still_shared},
+	 .after = free_still_shared},
 	{.name = "collect on allocation",
 	 .steps = 6800,
 	 .changes = 221,
@@ -998,7 +992,7 @@ static const struct scene scenes[] = {
 	 .changes = 16,
 	 .meanwhile = leave_a_corpse,
 	 .act = reap,
-	 .after = free_what_the_first_had_shared},
+	 .after = free_shared_of_first_victim},
 	{.name = "reap of shared objects",
 	 .steps = 14000,
 	 .changes = 34,
@@ -1014,13 +1008,13 @@ static const struct scene scenes[] = {
 	 .changes = 16,
 	 .before = leave_orphans,
 	 .act = free_one_by_one,
-	 .after = free_what_is_still_shared},
+	 .after = free_still_shared},
 	{.name = "unshare in orphans",
 	 .steps = 4000,
 	 .changes = 21,
 	 .before = leave_orphans,
 	 .act = unshare_noted,
-	 .after = free_what_is_still_shared},
+	 .after = free_still_shared},
 	{.name = "attach", .steps = 27000, .changes = 3, .stranger = true, .act = attach},
 	{.name = "attach in a dead process's place",
 	 .steps = 36000,
@@ -1028,7 +1022,7 @@ static const struct scene scenes[] = {
 	 .stranger = true,
 	 .before = leave_a_corpse,
 	 .act = attach,
-	 .after = free_what_the_first_had_shared},
+	 .after = free_shared_of_first_victim},
 	{.name = "create",
 	 .steps = 42000,
 	 .changes = 0,

@@ -263,13 +263,13 @@ static void reads_never_return_bytes_stale_by_another_process(void **state)
 	close_medium(&a);
 }
 
-static int start(void **state)
+static int allocate_memory(void **state)
 {
 	dice_start();
 	return posix_memalign((void **)&memory, 4096, MIB);
 }
 
-static int stop(void **state)
+static int free_memory(void **state)
 {
 	free(memory);
 	return 0;
@@ -289,5 +289,5 @@ int main(void)
 		cmocka_unit_test(reads_never_return_bytes_stale_by_another_process),
 	};
 
-	return cmocka_run_group_tests_name("media/cache", tests, start, stop);
+	return cmocka_run_group_tests_name("media/cache", tests, allocate_memory, free_memory);
 }

@@ -502,7 +502,7 @@ static void an_untrusted_table_is_refused(void **state)
 	close_medium(&t);
 }
 
-static int start(void **state)
+static int seed_dice(void **state)
 {
 	dice_start();
 	return 0;
@@ -524,5 +524,5 @@ int main(void)
 		cmocka_unit_test(an_untrusted_table_is_refused),
 	};
 
-	return cmocka_run_group_tests_name("media/edges", tests, start, NULL);
+	return cmocka_run_group_tests_name("media/edges", tests, seed_dice, NULL);
 }

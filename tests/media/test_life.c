@@ -46,7 +46,7 @@ static void an_unsuitable_file_is_refused(void **state)
 	media_close(NULL);
 }
 
-static void a_medium_to_read_is_not_written(void **state)
+static void a_read_only_medium_refuses_writes(void **state)
 {
 	struct medium t = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
 	struct media_attr attr = {0};
@@ -399,7 +399,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_unsuitable_file_is_refused),
-		cmocka_unit_test(a_medium_to_read_is_not_written),
+		cmocka_unit_test(a_read_only_medium_refuses_writes),
 		cmocka_unit_test(an_ordinary_user_with_little_locked_memory_can_open),
 		cmocka_unit_test(a_batch_is_one_system_call),
 		cmocka_unit_test(polling_without_events_makes_no_system_call),

@@ -180,35 +180,35 @@ static void run_on(enum backing b, unsigned long count, const struct media_attr 
 	close_medium(&t);
 }
 
-static void random_operations_on_a_disk(void **state)
+static void random_operations_match_the_model_on_a_disk(void **state)
 {
 	run_on(ON_DISK, scaled(2000), NULL, false);
 }
 
-static void random_operations_on_a_disk_of_large_blocks(void **state)
+static void random_operations_match_the_model_on_a_disk_of_large_blocks(void **state)
 {
 	struct media_attr attr = {.block = 4096};
 
 	run_on(ON_DISK, scaled(1000), &attr, false);
 }
 
-static void random_operations_in_the_page_cache(void **state)
+static void random_operations_match_the_model_in_the_page_cache(void **state)
 {
 	run_on(ON_PAGES, scaled(3000), NULL, false);
 }
 
-static void random_operations_on_tmpfs(void **state)
+static void random_operations_match_the_model_on_tmpfs(void **state)
 {
 	run_on(ON_TMPFS, scaled(20000), NULL, false);
 }
 
-static void random_operations_on_a_loop_device(void **state)
+static void random_operations_match_the_model_on_a_loop_device(void **state)
 {
 	run_on(ON_LOOP, scaled(1000), NULL, false);
 }
 
 /* Sharing with other processes costs some time, and changes no result. */
-static void random_operations_on_shared_media(void **state)
+static void random_operations_match_the_model_on_shared_media(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 
@@ -216,7 +216,7 @@ static void random_operations_on_shared_media(void **state)
 	run_on(IN_MEMORY, scaled(10000), &attr, false);
 }
 
-static void random_operations_with_little_memory_and_depth(void **state)
+static void random_operations_match_the_model_with_little_memory_and_depth(void **state)
 {
 	struct media_attr attr = {.staging_bytes = 1, .cache_bytes = 1, .depth = 3};
 
@@ -224,7 +224,7 @@ static void random_operations_with_little_memory_and_depth(void **state)
 	run_on(ON_TMPFS, scaled(10000), &attr, false);
 }
 
-static void random_operations_with_late_and_reordered_events(void **state)
+static void random_operations_match_the_model_with_late_and_reordered_events(void **state)
 {
 	run_on(ON_DISK, scaled(1000), NULL, true);
 	run_on(ON_TMPFS, scaled(10000), NULL, true);
@@ -251,14 +251,14 @@ static int release(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_operations_on_a_disk),
-		cmocka_unit_test(random_operations_on_a_disk_of_large_blocks),
-		cmocka_unit_test(random_operations_in_the_page_cache),
-		cmocka_unit_test(random_operations_on_tmpfs),
-		cmocka_unit_test(random_operations_on_a_loop_device),
-		cmocka_unit_test(random_operations_on_shared_media),
-		cmocka_unit_test(random_operations_with_little_memory_and_depth),
-		cmocka_unit_test(random_operations_with_late_and_reordered_events),
+		cmocka_unit_test(random_operations_match_the_model_on_a_disk),
+		cmocka_unit_test(random_operations_match_the_model_on_a_disk_of_large_blocks),
+		cmocka_unit_test(random_operations_match_the_model_in_the_page_cache),
+		cmocka_unit_test(random_operations_match_the_model_on_tmpfs),
+		cmocka_unit_test(random_operations_match_the_model_on_a_loop_device),
+		cmocka_unit_test(random_operations_match_the_model_on_shared_media),
+		cmocka_unit_test(random_operations_match_the_model_with_little_memory_and_depth),
+		cmocka_unit_test(random_operations_match_the_model_with_late_and_reordered_events),
 	};
 
 	return cmocka_run_group_tests_name("media/random", tests, allocate, release);

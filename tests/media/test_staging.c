@@ -177,7 +177,7 @@ static void aligned_writes_go_directly_from_a_buffer(void **state)
 	}
 }
 
-static int start(void **state)
+static int seed_dice(void **state)
 {
 	dice_start();
 	return 0;
@@ -192,5 +192,5 @@ int main(void)
 		cmocka_unit_test(aligned_writes_go_directly_from_a_buffer),
 	};
 
-	return cmocka_run_group_tests_name("media/staging", tests, start, NULL);
+	return cmocka_run_group_tests_name("media/staging", tests, seed_dice, NULL);
 }

@@ -43,7 +43,7 @@ static void written_bytes_are_read_back(void **state)
 	stage_close(&s);
 }
 
-/* Bytes behind the last one are out of bounds, whatever partition has them. */
+/* Bytes behind the last one are out of bounds, even if another partition has them. */
 static void access_behind_the_end_is_refused(void **state)
 {
 	struct stage s;
@@ -116,7 +116,7 @@ static void a_revoked_right_is_refused(void **state)
 	stage_close(&s);
 }
 
-static void removing_a_partition_by_force_disconnects_its_users(void **state)
+static void removing_a_partition_by_force_fails_its_users_writes(void **state)
 {
 	struct stage s;
 	struct user u;
@@ -396,7 +396,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_refused_connection_gets_the_reason),
 		cmocka_unit_test(a_reader_cannot_write),
 		cmocka_unit_test(a_revoked_right_is_refused),
-		cmocka_unit_test(removing_a_partition_by_force_disconnects_its_users),
+		cmocka_unit_test(removing_a_partition_by_force_fails_its_users_writes),
 		cmocka_unit_test(added_space_is_usable_without_reconnecting),
 		cmocka_unit_test(a_missing_right_is_refused_like_a_wrong_key),
 		cmocka_unit_test(refusals_are_logged),

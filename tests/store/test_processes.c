@@ -21,7 +21,7 @@
 
 static char path[64];
 
-static pid_t start(void (*what)(unsigned int who), unsigned int who)
+static pid_t start_process(void (*what)(unsigned int who), unsigned int who)
 {
 	pid_t pid = fork();
 
@@ -92,7 +92,7 @@ static void no_change_of_concurrent_processes_is_lost(void **state)
 		add(store, name, 4096);
 	}
 	for (unsigned int i = 0; i < CHILDREN; i++)
-		pids[i] = start(increment_counters, i);
+		pids[i] = start_process(increment_counters, i);
 	for (unsigned int i = 0; i < CHILDREN; i++)
 		expect_ends_well(pids[i]);
 	for (unsigned int i = 0; i < CHILDREN; i++) {
@@ -147,7 +147,7 @@ static void change_for_ever(unsigned int who)
 /*
  * Checks that the table is the result of all changes that are done, with or without the one begun.
  */
-static void expect_whole(void)
+static void expect_valid_table(void)
 {
 	struct stag_store *store = open_store(path);
 	uint64_t changes = store->now.table.generation - 1;
@@ -173,14 +173,14 @@ static void a_killed_process_leaves_a_valid_table(void **state)
 	assert_true(progress != MAP_FAILED);
 	for (unsigned long i = 0; i < kills; i++) {
 		uint64_t from = atomic_load(&progress->done);
-		pid_t pid = start(change_for_ever, 0);
+		pid_t pid = start_process(change_for_ever, 0);
 
 		while (atomic_load(&progress->done) < from + 2 && waitpid(pid, NULL, WNOHANG) == 0)
 			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 		nanosleep(&(struct timespec){.tv_nsec = (long)dice(2000000)}, NULL);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		expect_whole();
+		expect_valid_table();
 		mended += (unsigned long)stag_store_check(path, 0, NULL);
 		if (one_in(2))
 			assert_int_equal(stag_store_check(path, STAG_STORE_REPAIR, NULL), 0);
@@ -204,7 +204,7 @@ static void concurrent_readers_see_a_valid_table(void **state)
 	progress = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(progress != MAP_FAILED);
 	store = open_store(path);
-	pid = start(change_for_ever, 0);
+	pid = start_process(change_for_ever, 0);
 	while (seen < scaled(1000)) {
 		struct stag_store *look;
 		uint64_t changes;

@@ -297,7 +297,7 @@ void pair_open(struct pair *p, const struct pair_wish *wish)
 	start_listening(p);
 	for (unsigned int i = 0; i < p->wish.rails; i++)
 		connect_rail(p, &p->rails[i]);
-	/* It is connected: a device that says RESET now does not report the state at all. */
+	/* The queue pair is connected: a device that says RESET now reports no state at all. */
 	p->mute = state_of(pair_qp(p, 0)) == IBV_QPS_RESET;
 }
 

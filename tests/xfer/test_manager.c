@@ -74,7 +74,7 @@ static struct stag_xfer_counters counters(const struct scene *s)
 	return c;
 }
 
-/* One local buffer, one remote range. */
+/* A request of one local buffer and one remote range. */
 struct simple {
 	struct stag_xfer_req req;
 	struct stag_xfer_elem elem;

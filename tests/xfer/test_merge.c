@@ -37,7 +37,7 @@ static void expect_all_in_order(struct desk *d)
 		expect_done(d, &works[i]);
 }
 
-static void neighbours_become_one_descriptor(void **state)
+static void adjacent_requests_merge_into_one_descriptor(void **state)
 {
 	struct desk d;
 
@@ -107,7 +107,7 @@ static uint64_t descriptors_of(struct desk *d)
 	return counters(d).descriptors - before.descriptors;
 }
 
-static void requests_with_gaps_or_other_keys_do_not_merge(void **state)
+static void requests_with_gaps_or_other_keys_or_directions_do_not_merge(void **state)
 {
 	struct region *other;
 	struct desk d;
@@ -331,10 +331,10 @@ static void small_requests_complete_in_order_beside_a_giant(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(neighbours_become_one_descriptor),
+		cmocka_unit_test(adjacent_requests_merge_into_one_descriptor),
 		cmocka_unit_test(merging_ends_at_the_segment_limit),
 		cmocka_unit_test(the_rest_of_a_request_merges_with_the_next),
-		cmocka_unit_test(requests_with_gaps_or_other_keys_do_not_merge),
+		cmocka_unit_test(requests_with_gaps_or_other_keys_or_directions_do_not_merge),
 		cmocka_unit_test(no_merge_prevents_merging),
 		cmocka_unit_test(scarce_descriptors_merge_without_a_plug),
 		cmocka_unit_test(a_plug_delays_all_posts_and_nests),

@@ -44,8 +44,8 @@ struct plan {
 	struct ibv_sge sge[64];
 };
 
-static void begin(struct plan *p, const struct stag_xfer_req *req, uint32_t max_transfer,
-		  uint32_t max_segments)
+static void begin_plan(struct plan *p, const struct stag_xfer_req *req, uint32_t max_transfer,
+		       uint32_t max_segments)
 {
 	*p = (struct plan){.limits = {max_transfer, max_segments}, .req = req};
 	p->desc.sge = p->sge;
@@ -102,7 +102,7 @@ static void figure_6_an_element_of_three_buffers_is_one_descriptor(void **state)
 					      BUF(0x24000, 2000, 24), BUF(0x26000, 30, 26)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 4);
+	begin_plan(&p, &req, 4096, 4);
 	NEXT_IS(&p, REMOTE_50, KEY_50, SEG(0x22000, 100, 22), SEG(0x24000, 2000, 24),
 		SEG(0x26000, 30, 26));
 	nothing_is_left(&p);
@@ -114,7 +114,7 @@ static void figure_6_contiguous_buffers_22_24_26_are_one_segment(void **state)
 					      BUF(0x22064, 100, 1), BUF(0x220c8, 9, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 1);
+	begin_plan(&p, &req, 4096, 1);
 	NEXT_IS(&p, REMOTE_50, KEY_50, SEG(0x22000, 209, 1));
 	nothing_is_left(&p);
 }
@@ -155,7 +155,7 @@ static void figure_7_70_and_72A_are_descriptor_80_72B_and_74_are_82(void **state
 	struct stag_xfer_req req = FIGURE_7;
 	struct plan p;
 
-	begin(&p, &req, LEN_70 + LEN_72A, 4);
+	begin_plan(&p, &req, LEN_70 + LEN_72A, 4);
 	descriptor_80_of_figure_7_is_next(&p);
 	descriptor_82_of_figure_7_is_next(&p);
 }
@@ -166,7 +166,7 @@ static void figure_7_is_the_same_for_a_read(void **state)
 	struct plan p;
 
 	req.op = STAG_XFER_READ;
-	begin(&p, &req, LEN_70 + LEN_72A, 4);
+	begin_plan(&p, &req, LEN_70 + LEN_72A, 4);
 	descriptor_80_of_figure_7_is_next(&p);
 	descriptor_82_of_figure_7_is_next(&p);
 }
@@ -178,7 +178,7 @@ static void figure_8_200A_is_descriptor_80_200B_and_202_are_82(void **state)
 					 ELEM(REMOTE_50 + 6000, KEY_50, BUF(0x202000, 1000, 202)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 4);
+	begin_plan(&p, &req, 4096, 4);
 	NEXT_IS(&p, REMOTE_50, KEY_50, SEG(0x200000, 4096, 200));
 	last_ended(&p, STAG_XFER_END_SIZE);
 	NEXT_IS(&p, REMOTE_50 + 4096, KEY_50, SEG(0x200000 + 4096, 1904, 200),
@@ -192,7 +192,7 @@ static void figure_9_the_transfers_are_counted_before_the_first(void **state)
 	struct stag_xfer_req req = FIGURE_7;
 	struct plan p;
 
-	begin(&p, &req, LEN_70 + LEN_72A, 4);
+	begin_plan(&p, &req, LEN_70 + LEN_72A, 4);
 	assert_int_equal(stag_xfer_count(&p.limits, &req, NULL), 2);
 	assert_int_equal(stag_xfer_count(&p.limits, &req, &p.cursor), 2);
 	descriptor_80_of_figure_7_is_next(&p);
@@ -209,7 +209,7 @@ static void figure_9_the_loop_runs_as_often_as_counted(void **state)
 	struct plan p;
 	uint64_t wanted, done = 0;
 
-	begin(&p, &req, 4096, 1);
+	begin_plan(&p, &req, 4096, 1);
 	wanted = stag_xfer_count(&p.limits, &req, NULL);
 	assert_int_equal(wanted, 25);
 	for (; done < wanted; done++)
@@ -224,12 +224,12 @@ static void descriptor_82_is_the_same_whenever_it_is_formed(void **state)
 	struct plan p, q;
 	struct stag_xfer_cursor kept;
 
-	begin(&p, &req, LEN_70 + LEN_72A, 4);
+	begin_plan(&p, &req, LEN_70 + LEN_72A, 4);
 	descriptor_80_of_figure_7_is_next(&p);
 	kept = p.cursor;
 	descriptor_82_of_figure_7_is_next(&p);
 
-	begin(&q, &other, 7, 1);
+	begin_plan(&q, &other, 7, 1);
 	while (stag_xfer_form(&q.limits, &other, &q.cursor, &q.desc))
 		;
 
@@ -288,7 +288,7 @@ static void a_plan_resumed_anywhere_gives_the_same_descriptors(void **state)
 	for (uint32_t max_transfer = 1; max_transfer < 30; max_transfer++) {
 		size_t n, m;
 
-		begin(&p, &req, max_transfer, 2);
+		begin_plan(&p, &req, max_transfer, 2);
 		n = form_all(&p, all);
 		for (size_t i = 0; i <= n; i++) {
 			p.cursor = all[i].before;
@@ -308,7 +308,7 @@ static void a_descriptor_without_its_segment_list_is_the_same(void **state)
 	struct stag_xfer_desc desc = {.sge = NULL};
 	struct plan p;
 
-	begin(&p, &req, 16, 2);
+	begin_plan(&p, &req, 16, 2);
 	while (stag_xfer_form(&p.limits, &req, &p.cursor, &p.desc)) {
 		assert_true(stag_xfer_form(&p.limits, &req, &cursor, &desc));
 		assert_int_equal(desc.remote_addr, p.desc.remote_addr);
@@ -333,7 +333,7 @@ static void an_empty_request_takes_no_descriptor(void **state)
 		uint64_t total = 1;
 		struct plan p;
 
-		begin(&p, all[i], 100, 1);
+		begin_plan(&p, all[i], 100, 1);
 		assert_int_equal(stag_xfer_check(all[i], &total, NULL), 0);
 		assert_int_equal(total, 0);
 		assert_int_equal(stag_xfer_count(&p.limits, all[i], NULL), 0);
@@ -354,7 +354,7 @@ static void zero_length_buffers_do_not_end_a_segment(void **state)
 		      NOTHING(0, 0));
 	struct plan p;
 
-	begin(&p, &req, 4096, 1);
+	begin_plan(&p, &req, 4096, 1);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 30, 1));
 	assert_int_equal(p.desc.num_elems, 2);
 	nothing_is_left(&p);
@@ -367,7 +367,7 @@ static void zero_length_elements_after_the_last_byte_do_not_count(void **state)
 					 NOTHING(0x5000, 5), ELEM(0x6000, 6, BUF(0x30000, 0, 3)));
 	struct plan p;
 
-	begin(&p, &req, 10, 1);
+	begin_plan(&p, &req, 10, 1);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 10, 1));
 	nothing_is_left(&p);
 }
@@ -380,7 +380,7 @@ static void another_remote_key_ends_a_descriptor(void **state)
 		CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1)), ELEM(0x1010, 2, BUF(0x10010, 16, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 4);
+	begin_plan(&p, &req, 4096, 4);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 16, 1));
 	last_ended(&p, STAG_XFER_END_KEY);
 	NEXT_IS(&p, 0x1010, 2, SEG(0x10010, 16, 1));
@@ -388,7 +388,7 @@ static void another_remote_key_ends_a_descriptor(void **state)
 }
 
 /* A gap of one byte, an overlap of one byte, the same place again, a place before it. */
-static void a_remote_range_that_is_elsewhere_ends_a_descriptor(void **state)
+static void a_remote_range_that_is_not_adjacent_ends_a_descriptor(void **state)
 {
 	static const uint64_t elsewhere[] = {0x1011, 0x100f, 0x1000, 0xff0, 0, TOP - 15};
 
@@ -397,7 +397,7 @@ static void a_remote_range_that_is_elsewhere_ends_a_descriptor(void **state)
 						 ELEM(elsewhere[i], 1, BUF(0x10010, 16, 1)));
 		struct plan p;
 
-		begin(&p, &req, 4096, 4);
+		begin_plan(&p, &req, 4096, 4);
 		NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 16, 1));
 		last_ended(&p, STAG_XFER_END_GAP);
 		assert_int_equal(p.cursor.offset, 0);
@@ -406,14 +406,14 @@ static void a_remote_range_that_is_elsewhere_ends_a_descriptor(void **state)
 	}
 }
 
-/* It would end there whatever the limits: so the gap is the reason given. */
+/* The gap is the reason given, because it would end the descriptor at any limits. */
 static void a_full_descriptor_before_a_gap_ends_for_the_gap(void **state)
 {
 	struct stag_xfer_req req =
 		CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1)), ELEM(0x2000, 1, BUF(0x20000, 16, 1)));
 	struct plan p;
 
-	begin(&p, &req, 16, 1);
+	begin_plan(&p, &req, 16, 1);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 16, 1));
 	last_ended(&p, STAG_XFER_END_GAP);
 }
@@ -425,7 +425,7 @@ static void a_buffer_without_a_segment_left_ends_a_descriptor(void **state)
 		      ELEM(0x100c, 1, BUF(0x40000, 4, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 2);
+	begin_plan(&p, &req, 4096, 2);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 4, 1), SEG(0x20000, 4, 1));
 	last_ended(&p, STAG_XFER_END_SEGMENTS);
 	assert_int_equal(p.cursor.elem, 0);
@@ -442,7 +442,7 @@ static void limits_of_one_byte_and_one_segment_are_kept(void **state)
 		CHAIN(ELEM(0x1000, 1, BUF(0x10000, 2, 1)), ELEM(0x1002, 1, BUF(0x20000, 1, 1)));
 	struct plan p;
 
-	begin(&p, &req, 1, 1);
+	begin_plan(&p, &req, 1, 1);
 	assert_int_equal(stag_xfer_count(&p.limits, &req, NULL), 3);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 1, 1));
 	NEXT_IS(&p, 0x1001, 1, SEG(0x10001, 1, 1));
@@ -471,7 +471,7 @@ static void adjacent_buffers_share_a_segment_across_elements(void **state)
 		ELEM(0x1040, 1, BUF(0x50010, 16, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 2);
+	begin_plan(&p, &req, 4096, 2);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 48, 1), SEG(0x50000, 32, 1));
 	assert_int_equal(p.desc.num_elems, 3);
 	nothing_is_left(&p);
@@ -483,7 +483,7 @@ static void adjacent_buffers_with_two_keys_have_a_segment_each(void **state)
 					 ELEM(0x1020, 1, BUF(0x10020, 16, 2), BUF(0x10030, 16, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 4);
+	begin_plan(&p, &req, 4096, 4);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 16, 1), SEG(0x10010, 32, 2), SEG(0x10030, 16, 1));
 	nothing_is_left(&p);
 }
@@ -498,7 +498,7 @@ static void buffers_that_are_not_adjacent_have_a_segment_each(void **state)
 			CHAIN(ELEM(0x1000, 1, BUF(0x10000, 16, 1), BUF(elsewhere[i], 16, 1)));
 		struct plan p;
 
-		begin(&p, &req, 4096, 2);
+		begin_plan(&p, &req, 4096, 2);
 		NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 16, 1), SEG(elsewhere[i], 16, 1));
 		nothing_is_left(&p);
 	}
@@ -512,7 +512,7 @@ static void an_adjacent_buffer_joins_when_segments_are_used_up(void **state)
 		      ELEM(0x1008, 1, BUF(0x20004, 4, 1)), ELEM(0x100c, 1, BUF(0x10004, 4, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4096, 2);
+	begin_plan(&p, &req, 4096, 2);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x10000, 4, 1), SEG(0x20000, 8, 1));
 	last_ended(&p, STAG_XFER_END_SEGMENTS);
 	NEXT_IS(&p, 0x100c, 1, SEG(0x10004, 4, 1));
@@ -527,7 +527,7 @@ static void a_buffer_of_5_GiB_takes_5120_descriptors_of_1_MiB(void **state)
 	struct plan p;
 	uint64_t n = 0, total;
 
-	begin(&p, &req, 1 << 20, 1);
+	begin_plan(&p, &req, 1 << 20, 1);
 	assert_int_equal(stag_xfer_check(&req, &total, NULL), 0);
 	assert_int_equal(total, 5 * GIB);
 	assert_int_equal(stag_xfer_count(&p.limits, &req, NULL), 5120);
@@ -543,7 +543,7 @@ static void the_largest_limit_is_kept_by_a_larger_buffer(void **state)
 	const uint64_t most = UINT32_MAX;
 	struct plan p;
 
-	begin(&p, &req, UINT32_MAX, 8);
+	begin_plan(&p, &req, UINT32_MAX, 8);
 	NEXT_IS(&p, 0x1000, 1, SEG(0x100000000, most, 1));
 	last_ended(&p, STAG_XFER_END_SIZE);
 	NEXT_IS(&p, 0x1000 + most, 1, SEG(0x100000000 + most, 5 * GIB - most, 1),
@@ -561,7 +561,7 @@ static void adjacent_buffers_beyond_4_GiB_do_not_wrap_a_segment(void **state)
 	const uint64_t most = UINT32_MAX;
 	struct plan p;
 
-	begin(&p, &req, UINT32_MAX, 8);
+	begin_plan(&p, &req, UINT32_MAX, 8);
 	NEXT_IS(&p, 0, 1, SEG(0, most, 1));
 	NEXT_IS(&p, most, 1, SEG(most, 6 * GIB - most, 1));
 	nothing_is_left(&p);
@@ -575,13 +575,13 @@ static void ranges_do_not_continue_at_address_0(void **state)
 	struct stag_xfer_req local = CHAIN(ELEM(0x1000, 1, BUF(TOP - 15, 16, 1), BUF(0, 16, 1)));
 	struct plan p;
 
-	begin(&p, &remote, 4096, 1);
+	begin_plan(&p, &remote, 4096, 1);
 	NEXT_IS(&p, TOP - 15, 1, SEG(0x10000, 16, 1));
 	last_ended(&p, STAG_XFER_END_GAP);
 	NEXT_IS(&p, 0, 1, SEG(0x10010, 16, 1));
 	nothing_is_left(&p);
 
-	begin(&p, &local, 4096, 2);
+	begin_plan(&p, &local, 4096, 2);
 	NEXT_IS(&p, 0x1000, 1, SEG(TOP - 15, 16, 1), SEG(0, 16, 1));
 	nothing_is_left(&p);
 }
@@ -591,7 +591,7 @@ static void a_range_that_ends_at_the_top_is_divided_up_to_there(void **state)
 	struct stag_xfer_req req = CHAIN(ELEM(TOP - 9, 1, BUF(TOP - 9, 10, 1)));
 	struct plan p;
 
-	begin(&p, &req, 4, 1);
+	begin_plan(&p, &req, 4, 1);
 	NEXT_IS(&p, TOP - 9, 1, SEG(TOP - 9, 4, 1));
 	NEXT_IS(&p, TOP - 5, 1, SEG(TOP - 5, 4, 1));
 	NEXT_IS(&p, TOP - 1, 1, SEG(TOP - 1, 2, 1));
@@ -689,7 +689,7 @@ static void an_adjacent_next_request_joins_the_descriptor(void **state)
 	struct stag_xfer_cursor cursor = {0};
 	struct plan p;
 
-	begin(&p, &first, 64, 2);
+	begin_plan(&p, &first, 64, 2);
 	assert_true(plan_extend(&p.limits, &first, &p.cursor, &p.desc));
 	assert_true(plan_extend(&p.limits, &empty, &cursor, &p.desc));
 	assert_int_equal(cursor.elem, 2);
@@ -718,7 +718,7 @@ static void stays_out(struct plan *p, struct stag_xfer_req second, enum stag_xfe
 	struct stag_xfer_limits limits = p->limits;
 	struct stag_xfer_cursor cursor = {0};
 
-	begin(p, &first, limits.max_transfer, limits.max_segments);
+	begin_plan(p, &first, limits.max_transfer, limits.max_segments);
 	assert_true(plan_extend(&limits, &first, &p->cursor, &p->desc));
 	assert_false(plan_extend(&limits, &second, &cursor, &p->desc));
 	desc_holds(&p->desc, 0x1000, 1, LIST(struct ibv_sge, SEG(0x10000, 16, 1)));
@@ -829,7 +829,7 @@ int main(void)
 		cmocka_unit_test(zero_length_buffers_do_not_end_a_segment),
 		cmocka_unit_test(zero_length_elements_after_the_last_byte_do_not_count),
 		cmocka_unit_test(another_remote_key_ends_a_descriptor),
-		cmocka_unit_test(a_remote_range_that_is_elsewhere_ends_a_descriptor),
+		cmocka_unit_test(a_remote_range_that_is_not_adjacent_ends_a_descriptor),
 		cmocka_unit_test(a_full_descriptor_before_a_gap_ends_for_the_gap),
 		cmocka_unit_test(a_buffer_without_a_segment_left_ends_a_descriptor),
 		cmocka_unit_test(limits_of_one_byte_and_one_segment_are_kept),

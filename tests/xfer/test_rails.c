@@ -173,7 +173,7 @@ static void a_request_half_done_is_canceled(void **state)
 }
 
 /* Everything is posted: it may still complete. */
-static void a_request_in_flight_completes_in_spite_of_cancel(void **state)
+static void a_canceled_request_in_flight_may_still_complete(void **state)
 {
 	struct desk d;
 
@@ -216,7 +216,7 @@ static void a_request_without_a_connection_is_canceled(void **state)
 	}
 }
 
-/* Of requests that share a descriptor, the others are not affected. */
+/* Other requests that share its descriptor are not affected. */
 static void a_merged_request_is_canceled_alone(void **state)
 {
 	struct stag_xfer_attr attr = {.descriptors = 1};
@@ -250,7 +250,7 @@ int main(void)
 		cmocka_unit_test(unknown_requests_are_not_canceled),
 		cmocka_unit_test(a_request_not_started_is_canceled),
 		cmocka_unit_test(a_request_half_done_is_canceled),
-		cmocka_unit_test(a_request_in_flight_completes_in_spite_of_cancel),
+		cmocka_unit_test(a_canceled_request_in_flight_may_still_complete),
 		cmocka_unit_test(a_request_without_a_connection_is_canceled),
 		cmocka_unit_test(a_merged_request_is_canceled_alone),
 	};
