@@ -32,6 +32,8 @@ bool cli_is_end(const struct cli_option *o)
 
 bool cli_list_has(const char *list, const char *word, size_t length)
 {
+	if (memchr(word, ' ', length)) /* "on off" is two words of a list */
+		return false;
 	for (const char *p = list; length && (p = strstr(p, word)); p += length)
 		if ((p == list || p[-1] == ' ') && (p[length] == ' ' || !p[length]))
 			return true;

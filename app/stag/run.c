@@ -177,6 +177,12 @@ static int set_variable(const struct cli_option *o, const char *value)
 	return setenv(variable, path ? path : value, 1) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
+static int refuse_empty(const struct cli_option *o)
+{
+	complain("--%s of 'stag run' needs a value", o->name);
+	return EXIT_USAGE;
+}
+
 static int set_variables(const struct run_options *options)
 {
 	int rc = EXIT_OK;
@@ -185,7 +191,7 @@ static int set_variables(const struct run_options *options)
 		const char *value = *(const char *const *)((const char *)options + o->at);
 
 		if (value && strcmp(o->name, "library") != 0)
-			rc = set_variable(o, value);
+			rc = *value ? set_variable(o, value) : refuse_empty(o);
 	}
 	return rc;
 }
