@@ -742,6 +742,36 @@ static void a_partition_may_be_removed(void **state)
 	stag_store_close(store);
 }
 
+static void close_if_gone(struct lun_io *io, int result)
+{
+	on_done(io, result);
+	if (result == -ENODEV)
+		lun_close(io->lun);
+}
+
+/* Each operation is held until the one before it has ended. */
+static void a_removed_unit_may_be_closed_by_its_last_operation(void **state)
+{
+	struct room *r = *state;
+	struct stag_store *store = make_store(r);
+	struct deed d[MANY], *last = &d[MANY - 1];
+
+	open_it(r, r->part, 0);
+	assert_int_equal(stag_store_remove(store, "part", STAG_STORE_FORCE), 0);
+	do {
+		for (int i = 0; i < MANY; i++) {
+			d[i] = with(r->b[0]->bytes, 4096);
+			d[i].io.op = LUN_OR;
+			d[i].io.length = 4096;
+			d[i].io.done = &d[i] == last ? close_if_gone : on_done;
+			lun_start(r->l, &d[i].io);
+		}
+		wait_op(r, last);
+	} while (last->result != -ENODEV);
+	r->l = NULL;
+	stag_store_close(store);
+}
+
 /* ---- memory ---- */
 
 static void note_call(void *arg)
@@ -930,6 +960,7 @@ int main(int argc, char **argv)
 		STORY(rights_of_a_partition_may_change),
 		STORY(a_partition_may_grow),
 		STORY(a_partition_may_be_removed),
+		STORY(a_removed_unit_may_be_closed_by_its_last_operation),
 		STORY(a_free_buffer_is_announced),
 		STORY(random_operations_on_a_file_match_a_model),
 		STORY(random_operations_on_a_partition_match_a_model),

@@ -730,10 +730,14 @@ static void on_post_failed(struct lun *l, int rc)
 
 void lun_post(struct lun *l)
 {
-	if (l->state == LUN_GONE)
-		requeue_all(l); /* fails them */
-	else if (l->state == LUN_DRAINING)
-		reconnect(l); /* unless requests are in flight */
+	if (l->state == LUN_GONE) {
+		requeue_all(l); /* fails them: done() of the last one may close the unit */
+		return;
+	}
+	if (l->state == LUN_DRAINING) {
+		reconnect(l); /* unless requests are in flight; the same holds */
+		return;
+	}
 	while (l->state == LUN_UP && !list_empty(&l->to_post) && l->in_flight < LUN_DEPTH) {
 		int n = describe_batch(l);
 		int rc = n ? post_batch(l, n) : post_barrier(l);
