@@ -2,8 +2,9 @@
 /*
  * alloc.c - the public calls that allocate and free.
  *
- * Three ways, by size: objects of a class, from the thread's current span; medium ones, some slices
- * of a block of this process; large ones, a run of slots of their own.
+ * By size: a small object is allocated from the thread's current span of its size class; a medium
+ * one gets a span of its own, some slices of a block of this process; a large one gets a run of
+ * slots.
  */
 #include "heap.h"
 
@@ -17,7 +18,7 @@
 
 /* ---- allocate ---------------------------------------------------------------- */
 
-/* Slow path: the current span cannot serve the request. */
+/* Slow path: the thread last used another heap, has a pending request, or its spans are full. */
 static __attribute__((noinline)) void *small_slow(struct stag_heap *heap, unsigned int class)
 {
 	struct heap_thread *thread = thread_find(heap);
@@ -38,7 +39,7 @@ static __attribute__((noinline)) void *small_slow(struct stag_heap *heap, unsign
 	return ptr;
 }
 
-/* The current span is full; the thread is inside. */
+/* Uses another span; the current one is full. Called inside; leaves. */
 static __attribute__((noinline)) void *small_refill(struct heap_thread *thread, unsigned int class)
 {
 	void *ptr = NULL;
@@ -84,7 +85,7 @@ static inline uint64_t slices_for(const struct stag_heap *heap, uint64_t size)
 	return (size >> heap->geo.slice_shift) + (rest != 0);
 }
 
-/* Inside. */
+/* Takes a cached medium span that fits, or returns NULL. Called inside. */
 static inline struct heap_span *take_kept(struct heap_thread *thread, uint64_t slices,
 					  uint32_t step)
 {
@@ -98,7 +99,7 @@ static inline struct heap_span *take_kept(struct heap_thread *thread, uint64_t s
 	return span;
 }
 
-/* Returns a cached span that this thread has freed. */
+/* Returns a medium span that this thread has freed and cached, or NULL. */
 static inline struct heap_span *kept_span(struct stag_heap *heap, uint64_t slices, uint32_t step)
 {
 	struct heap_thread *thread = thread_here.thread;
@@ -112,7 +113,7 @@ static inline struct heap_span *kept_span(struct stag_heap *heap, uint64_t slice
 	return span;
 }
 
-/* Other threads may use up the new block: then another one is taken. */
+/* Takes new blocks until one serves: other threads may use up a new block first. */
 static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
 {
 	struct heap_span *span = kept_span(heap, slices, step);
@@ -125,8 +126,7 @@ static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step
 		int64_t index = block_take(heap);
 
 		if (index < 0) {
-			errno = heap_fail(ENOMEM, "heap %s: full, or the system has no more memory",
-					  heap->name);
+			errno = heap_fail(ENOMEM, FULL, heap->name);
 			return NULL;
 		}
 		HOLD_FOR_SCOPE(&heap->local.lock);
@@ -163,8 +163,8 @@ static void *alloc_big(struct stag_heap *heap, uint64_t size, uint64_t alignment
 	return alloc_large(heap, size, alignment);
 }
 
-static __attribute__((noinline)) void *big(struct stag_heap *heap, uint64_t size,
-					   uint64_t alignment)
+static __attribute__((noinline)) void *alloc_or_trim(struct stag_heap *heap, uint64_t size,
+						     uint64_t alignment)
 {
 	void *ptr;
 
@@ -177,14 +177,14 @@ static __attribute__((noinline)) void *big(struct stag_heap *heap, uint64_t size
 	return alloc_big(heap, size, alignment);
 }
 
-/* Too big for a class. A function of its own, so that the fast path saves no registers. */
+/* Allocates above small_max. Not inlined, so that the fast path need not save registers. */
 static __attribute__((noinline)) void *alloc_above(struct stag_heap *heap, uint64_t size)
 {
 	struct heap_span *span = kept_span(heap, slices_for(heap, size), 1);
 
 	if (likely(span))
 		return (void *)heap_load(&span->base);
-	return big(heap, size, HEAP_MIN_OBJECT);
+	return alloc_or_trim(heap, size, HEAP_MIN_OBJECT);
 }
 
 STAG_EXPORT void *stag_heap_alloc(struct stag_heap *heap, size_t size)
@@ -200,7 +200,8 @@ STAG_EXPORT void *stag_heap_calloc(struct stag_heap *heap, size_t n, size_t size
 	void *ptr;
 
 	if (__builtin_mul_overflow(n, size, &total)) {
-		errno = heap_fail(ENOMEM, "heap %s: %zu times %zu bytes", heap->name, n, size);
+		errno = heap_fail(ENOMEM, "heap %s: no room for %zu times %zu bytes", heap->name, n,
+				  size);
 		return NULL;
 	}
 	ptr = stag_heap_alloc(heap, total);
@@ -228,17 +229,19 @@ STAG_EXPORT void *stag_heap_aligned(struct stag_heap *heap, size_t alignment, si
 
 	if (alignment == 0 || (alignment & (alignment - 1)) != 0 ||
 	    alignment > heap->geo.block_size) {
-		errno = heap_fail(EINVAL, "heap %s: cannot align to %zu", heap->name, alignment);
+		errno = heap_fail(
+			EINVAL, "heap %s: alignment %zu is no power of two, or larger than a block",
+			heap->name, alignment);
 		return NULL;
 	}
 	if (find_aligned_class(heap, alignment, size, &class))
 		return alloc_small(heap, class);
-	return big(heap, size, alignment);
+	return alloc_or_trim(heap, size, alignment);
 }
 
-/* ---- what a pointer is ---------------------------------------------------------- */
+/* ---- from a pointer to its object ------------------------------------------------ */
 
-/* An object: in a span, or (span NULL) the one of a run. */
+/* An object in a span, or (span NULL) the object of a run. */
 struct object {
 	uint32_t index;
 	struct heap_span *span;
@@ -336,7 +339,7 @@ static int find_to_share(struct stag_heap *heap, const void *ptr, struct object 
 		return 0;
 	if (heap_check_attached(heap) != 0)
 		return EINVAL;
-	return heap_fail(ENOENT, "heap %s: %p is no allocation", heap->name, ptr);
+	return heap_fail(ENOENT, "heap %s: %p is not an allocated object", heap->name, ptr);
 }
 
 /* Sets the flags first: a thread that frees reads the bits only if the flags say so. */
@@ -398,8 +401,8 @@ static void free_own(struct heap_thread *thread, struct heap_span *span, uint32_
 }
 
 /*
- * Any thread of the process may do this; if the lock is held, the work is left to the thread that
- * takes the lock next.
+ * Frees a medium object of this process, from any of its threads. If the lock is held, sets only
+ * its `freed` bit, for the next thread that collects.
  */
 static void free_medium(struct stag_heap *heap, struct heap_span *span)
 {
@@ -419,8 +422,8 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 }
 
 /*
- * Caches a freed medium span for the next request of its size; inside. Returns false if there is
- * one already.
+ * Caches a freed medium span for the next request of its size. Called inside. Returns false if the
+ * place is occupied.
  */
 static bool keep_medium(struct heap_thread *thread, struct heap_span *span)
 {
@@ -438,8 +441,8 @@ static bool keep_medium(struct heap_thread *thread, struct heap_span *span)
 }
 
 /*
- * Frees with more than bits to set: the span has shared objects, or this is its first or last free
- * object. Inside.
+ * Frees an own object where not only bits change: the span has shared objects, or this is its first
+ * free object or its last one in use. Called inside; leaves.
  */
 static __attribute__((noinline)) void free_own_inside(struct heap_thread *thread,
 						      struct heap_span *span, uint32_t number)
@@ -473,7 +476,7 @@ static __attribute__((noinline)) void free_slow(struct stag_heap *heap, void *pt
 
 	if (!ptr) {
 		if (thread_here.serial == heap->serial)
-			thread_pass(thread_here.thread); /* we came inside */
+			thread_pass(thread_here.thread); /* stag_heap_free() has entered */
 		return;
 	}
 	thread = thread_find(heap);
@@ -485,10 +488,7 @@ static __attribute__((noinline)) void free_slow(struct stag_heap *heap, void *pt
 	free_object(heap, thread, ptr, &object);
 }
 
-/*
- * Returns whether ptr is in a live block that is no run, and may be of this process: its span can
- * be looked up.
- */
+/* Returns whether ptr is in a live block that is no run, so that span_of() may be called. */
 static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 {
 	uint64_t within = (uint64_t)((const char *)ptr - heap->area), state;
@@ -502,7 +502,7 @@ static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 
 /*
  * Frees an object in a live block that is not this thread's: another thread's, or a medium one of
- * the process. Runs inside.
+ * the process, or another process's. Called inside; leaves.
  */
 static __attribute__((noinline)) void free_others(struct stag_heap *heap, struct heap_span *span,
 						  void *ptr)
@@ -524,7 +524,7 @@ static __attribute__((noinline)) void free_others(struct stag_heap *heap, struct
 		span_free_remote(heap, span, number);
 }
 
-/* Usual case: an object of this thread, where only bits change. */
+/* Fast path: frees an object of this thread where only bits change. */
 STAG_EXPORT void stag_heap_free(struct stag_heap *heap, void *ptr)
 {
 	struct heap_thread *thread = thread_here.thread;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block.c - the shared descriptor table: blocks from the system and back, and from hand to hand.
+ * block.c - the shared descriptor table: allocates blocks from the system, returns them, and passes
+ * them from one process to another.
  *
- * Each entry has one word of state, changed by compare-and-swap only, with a count in it so that
- * no change goes unnoticed. Memory comes (fallocate) while the entry says TAKING and goes
- * (a hole is punched) while it says RELEASING; both name the process at work, and if that
- * dies the reaper releases the block from wherever it was. Releasing can be done twice
- * without harm: the blockId turns once more.
+ * Each entry has one word of state, which includes a sequence number, so that a compare-and-swap
+ * notices every change. Memory is allocated (fallocate) in phase TAKING and released (a hole is
+ * punched) in phase RELEASING. Both name the process that is at work; if it dies, the reaper
+ * releases the block. Releasing is idempotent, except that each time increments the blockId.
  *
- * Blocks come from the bottom of the area, runs from the top, so that neither is in the other's way.
+ * Blocks are taken from the bottom of the area and runs from the top, to keep free slots
+ * contiguous.
  */
 #include "heap.h"
 
@@ -25,7 +26,7 @@ static uint64_t state_after(uint64_t old, enum block_phase phase, int slot, uint
 	return ((old >> 32) + 1) << 32 | run | (uint64_t)(slot + 1) << 8 | phase;
 }
 
-/* The only function that changes a state. Returns false if another process was faster. */
+/* Changes a state that other processes may change, too. Returns false if one has. */
 static bool move_phase(struct heap_desc *desc, uint64_t old, enum block_phase phase, int slot)
 {
 	uint64_t run = phase == BLOCK_OPEN ? 0 : old & DESC_RUN;
@@ -69,9 +70,9 @@ static void punch(struct stag_heap *heap, uint32_t index, uint32_t slots)
 }
 
 /*
- * An access under an old registration may still be in flight in some process (stagdv.h: guards):
- * that process has stored the index of the block in a cell before it compared blockIds. The memory
- * of a tail belonged to its run.
+ * Returns whether an access under an old registration may still be in flight in some process: with
+ * guards (stagdv.h) a process stores the index + 1 of the block in a hazard cell before it compares
+ * the blockIds. If the slot was part of a run, that is the index of the run's first slot.
  */
 static bool has_hazard(struct stag_heap *heap, uint32_t index)
 {
@@ -105,7 +106,8 @@ static void open_entry(struct stag_heap *heap, uint32_t index)
 }
 
 /*
- * Tails are opened from the last to the first, so the rest of a run after a death is its beginning.
+ * Returns how many tails the run still has. They are opened from the last to the first, so if a
+ * process dies meanwhile, the first ones are left.
  */
 static uint32_t tails_left(struct stag_heap *heap, uint32_t index)
 {
@@ -121,7 +123,7 @@ static uint32_t tails_left(struct stag_heap *heap, uint32_t index)
 	return n;
 }
 
-/* The entry is RELEASING, by this process. Returns the bytes. */
+/* Releases a block that this process has moved to RELEASING. Returns its size in bytes. */
 static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -138,7 +140,7 @@ static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 		heap_store(&heap->descs[index + i].was_run, 1);
 		open_entry(heap, index + i);
 	}
-	if (run) /* a process that dies in TAKING may not have checked for late writers yet */
+	if (run) /* else unchanged: a process that died in TAKING has not acted on it yet */
 		heap_store(&desc->was_run, 1);
 	heap_store(&desc->tails, 0);
 	heap_store(&desc->deadline, 0);
@@ -212,7 +214,7 @@ static bool claim_open(struct stag_heap *heap, uint32_t index)
 	return true;
 }
 
-/* Fills all of a live block's entry except the state. */
+/* Fills the entry of a block that becomes live, except its state. */
 static void describe(struct stag_heap *heap, uint32_t index, uint64_t size)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -234,7 +236,7 @@ static void write_header(struct stag_heap *heap, uint32_t index, uint64_t data_o
 	heap_store(&block->run_shared, 0);
 }
 
-/* Figure 6: the entry is TAKING; allocates its memory and makes it live. */
+/* Figure 6: allocates the memory of a block in phase TAKING, and makes it live. */
 static int bring_up(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc *desc = &heap->descs[index];
@@ -302,7 +304,7 @@ void block_restore_hints(struct stag_heap *heap)
 	}
 }
 
-static int64_t took(struct stag_heap *heap, int64_t index)
+static int64_t count_taken(struct stag_heap *heap, int64_t index)
 {
 	if (index < 0)
 		return -ENOMEM;
@@ -311,7 +313,7 @@ static int64_t took(struct stag_heap *heap, int64_t index)
 	return index;
 }
 
-/* The heap or the system is full: releases idle blocks, and reaps dead processes. */
+/* Reaps dead processes and releases idle blocks, when the heap or the system is full. */
 static void make_room(struct stag_heap *heap)
 {
 	proc_reap(heap, 0);
@@ -329,7 +331,7 @@ int64_t block_take(struct stag_heap *heap)
 		make_room(heap);
 		index = take_open(heap);
 	}
-	return took(heap, index);
+	return count_taken(heap, index);
 }
 
 void block_make_idle(struct stag_heap *heap, uint32_t index)
@@ -347,7 +349,7 @@ void block_make_idle(struct stag_heap *heap, uint32_t index)
 /* ---- runs ------------------------------------------------------------------ */
 
 struct run_plan {
-	uint64_t data_offset, size; /* size: of the data, whole pages */
+	uint64_t data_offset, size; /* of the data, in bytes; the size in whole pages */
 	uint64_t alignment;
 	uint32_t slots;
 };
@@ -367,7 +369,7 @@ static int plan_run(struct stag_heap *heap, uint64_t size, uint64_t alignment,
 	return plan->slots > heap->geo.max_blocks ? -ENOMEM : 0;
 }
 
-/* Returns whether it is big enough, and at most an eighth is wasted. */
+/* Returns whether a run suits the plan: aligned, large enough, at most an eighth wasted. */
 static bool run_fits(const struct run_plan *plan, uint64_t block_size, uint64_t data_offset)
 {
 	uint64_t have = block_size - data_offset;
@@ -392,7 +394,7 @@ static bool claim_idle_run(struct stag_heap *heap, const struct run_plan *plan, 
 		return false;
 	if (!run_fits(plan, size, block->data_offset)) {
 		set_state(desc, BLOCK_IDLE, -1, DESC_RUN);
-		/* a process that saw it live has cleared it */
+		/* another process may have seen it live, and cleared the hint */
 		hint_set(&heap->hints.idle_runs, index);
 		return false;
 	}
@@ -412,7 +414,7 @@ static int64_t take_idle_run(struct stag_heap *heap, const struct run_plan *plan
 	return -ENOENT;
 }
 
-/* Returns the first of the highest consecutive slots below `end` that seem open. */
+/* Returns the first of the highest consecutive slots below `end` that are open by their hints. */
 static uint32_t find_open_run(struct stag_heap *heap, uint32_t slots, uint32_t end)
 {
 	uint32_t found = 0;
@@ -425,7 +427,7 @@ static uint32_t find_open_run(struct stag_heap *heap, uint32_t slots, uint32_t e
 	return HINT_NONE;
 }
 
-/* Claims slots from the first on; releases the claimed ones if one cannot be claimed. */
+/* Claims consecutive slots: all, or none and returns false. */
 static bool claim_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 {
 	for (uint32_t i = 0; i < slots; i++) {
@@ -438,7 +440,7 @@ static bool claim_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 	return true;
 }
 
-/* From here on the first entry represents all. */
+/* Makes the first entry stand for all: the others become its tails. */
 static void join_run(struct stag_heap *heap, uint32_t first, uint32_t slots)
 {
 	for (uint32_t i = 0; i < slots; i++)
@@ -494,11 +496,12 @@ int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment
 		make_room(heap);
 		index = take_open_run(heap, &plan);
 	}
-	return took(heap, index);
+	return count_taken(heap, index);
 }
 
 /*
- * The process that moves it to RELEASING has freed it; the owner may die and be reaped meanwhile.
+ * The process whose compare-and-swap to RELEASING succeeds has freed the run; the owner may die and
+ * be reaped meanwhile.
  */
 bool block_free_run(struct stag_heap *heap, uint32_t index)
 {
@@ -564,8 +567,8 @@ uint64_t block_settle(struct stag_heap *heap, uint32_t index, bool in_any_case)
 }
 
 /*
- * ORPHAN first, then the count: the process that frees the last object sees ORPHAN, or its free is
- * counted here.
+ * Sets ORPHAN before it counts shared objects: a process that frees the last one either sees ORPHAN
+ * and releases the block, or its free is counted here.
  */
 uint64_t block_reap(struct stag_heap *heap, uint32_t index, int slot)
 {

@@ -20,7 +20,7 @@ struct check {
 	struct stag_heap *heap;
 	FILE *out;
 	int faults;
-	bool quiet; /* only a first look */
+	bool quiet; /* count faults, do not report them */
 };
 
 static void __attribute__((format(printf, 2, 3))) fault(struct check *check, const char *fmt, ...)
@@ -53,13 +53,15 @@ static void check_bits(struct check *check, uint32_t index, struct heap_span *sp
 		uint64_t f = atomic_load(&free[i]), o = atomic_load(&freed[i]);
 
 		if ((f | o) & none)
-			fault(check, "block %u, slice %u: an object beyond the last is free", index,
-			      first);
+			fault(check, "block %u, slice %u: a free bit is set after the last object",
+			      index, first);
 		if (f & o)
-			fault(check, "block %u, slice %u: free twice: %#llx", index, first,
-			      (unsigned long long)(f & o));
+			fault(check,
+			      "block %u, slice %u: objects are both in free and in freed: %#llx",
+			      index, first, (unsigned long long)(f & o));
 		if (atomic_load(&shared[i]) & f)
-			fault(check, "block %u, slice %u: free and shared", index, first);
+			fault(check, "block %u, slice %u: a free object is marked shared", index,
+			      first);
 	}
 }
 
@@ -73,15 +75,17 @@ static void check_span(struct check *check, uint32_t index, struct heap_span *sp
 	if (slices == 0 || first + slices > heap->geo.num_slices ||
 	    count * size > (uint64_t)slices << heap->geo.slice_shift || count == 0 ||
 	    size < HEAP_MIN_OBJECT || count > HEAP_SPAN_WORDS * 64)
-		fault(check, "block %u, slice %u: %llu objects of %llu bytes in %u slices", index,
-		      first, (unsigned long long)count, (unsigned long long)size, slices);
+		fault(check,
+		      "block %u, slice %u: invalid span: %llu objects of %llu bytes in %u slices",
+		      index, first, (unsigned long long)count, (unsigned long long)size, slices);
 	else if (heap_load(&span->base) !=
 		 (uintptr_t)block + ((uint64_t)first << heap->geo.slice_shift))
-		fault(check, "block %u, slice %u: begins elsewhere", index, first);
+		fault(check, "block %u, slice %u: the span's base address is wrong", index, first);
 	else if (first < end)
-		fault(check, "block %u, slice %u: in the span before", index, first);
+		fault(check, "block %u, slice %u: overlaps the previous span", index, first);
 	else if (span_of(heap, (void *)heap_load(&span->base)) != span)
-		fault(check, "block %u, slice %u: not found from its objects", index, first);
+		fault(check, "block %u, slice %u: its objects do not lead to the span", index,
+		      first);
 	else
 		check_bits(check, index, span);
 }
@@ -111,11 +115,11 @@ static void check_memory(struct check *check, uint32_t index, uint64_t state)
 	struct heap_block *block = heap_block_at(heap, index);
 
 	if (heap_load(&desc->block_id) == 0)
-		fault(check, "block %u: no blockId", index);
+		fault(check, "block %u: blockId is 0", index);
 	if (heap_load(&desc->block_ptr) != (uintptr_t)block)
-		fault(check, "block %u: blockPtr is elsewhere", index);
+		fault(check, "block %u: blockPtr is wrong", index);
 	if (block->magic != HEAP_MAGIC || block->index != index)
-		fault(check, "block %u: its header is not its own", index);
+		fault(check, "block %u: magic or index in its header is wrong", index);
 	else if (!desc_is_run(state) && desc_phase(state) == BLOCK_LIVE)
 		check_spans(check, index);
 }
@@ -128,7 +132,7 @@ static void check_run(struct check *check, uint32_t index)
 
 	if (tails >= heap->geo.max_blocks - index ||
 	    heap_load(&desc->block_size) > (uint64_t)(tails + 1) << heap->geo.block_shift) {
-		fault(check, "run %u: %u slots more do not hold it", index, tails);
+		fault(check, "run %u: larger than its slots (%u after the first)", index, tails);
 		return;
 	}
 	for (uint32_t i = 1; i <= tails; i++) {
@@ -136,7 +140,7 @@ static void check_run(struct check *check, uint32_t index)
 
 		if (desc_phase(atomic_load(&tail->state)) != BLOCK_TAIL ||
 		    heap_load(&tail->head) != index)
-			fault(check, "run %u: slot %u is not its own", index, index + i);
+			fault(check, "run %u: slot %u does not belong to it", index, index + i);
 	}
 }
 
@@ -147,29 +151,30 @@ static void check_tail(struct check *check, uint32_t index)
 	uint64_t state;
 
 	if (head >= index) {
-		fault(check, "slot %u: the tail of a run that begins at %u", index, head);
+		fault(check, "slot %u: part of a run that begins behind it, at slot %u", index,
+		      head);
 		return;
 	}
 	state = atomic_load(&heap->descs[head].state);
 	if (desc_phase(state) == BLOCK_OPEN || desc_phase(state) == BLOCK_TAIL ||
 	    heap_load(&heap->descs[head].tails) < index - head)
-		fault(check, "slot %u: the tail of no run (%u)", index, head);
+		fault(check, "slot %u: part of a run at slot %u, where there is none", index, head);
 }
 
 static void check_owner(struct check *check, uint32_t index, uint64_t state)
 {
 	struct stag_heap *heap = check->heap;
 	int slot = desc_slot(state);
-	bool wants = desc_phase(state) == BLOCK_TAKING || desc_phase(state) == BLOCK_LIVE ||
-		     desc_phase(state) == BLOCK_RELEASING;
+	bool needs_owner = desc_phase(state) == BLOCK_TAKING || desc_phase(state) == BLOCK_LIVE ||
+			   desc_phase(state) == BLOCK_RELEASING;
 
-	if (wants != (slot >= 0))
-		fault(check, "block %u: phase %d with process %d", index, (int)desc_phase(state),
-		      slot);
+	if (needs_owner != (slot >= 0))
+		fault(check, "block %u: in phase %d, but its owner is process slot %d", index,
+		      (int)desc_phase(state), slot);
 	else if (slot >= STAG_HEAP_MAX_PROCS)
-		fault(check, "block %u: there is no process %d", index, slot);
+		fault(check, "block %u: invalid process slot %d", index, slot);
 	else if (slot >= 0 && (atomic_load(&heap->procs[slot].state) & 0xff) == PROC_FREE)
-		fault(check, "block %u: belongs to a process that has gone", index);
+		fault(check, "block %u: its owner is not attached", index);
 }
 
 static void check_open(struct check *check, uint32_t index)
@@ -178,7 +183,7 @@ static void check_open(struct check *check, uint32_t index)
 
 	if (heap_load(&desc->block_ptr) != 0 || heap_load(&desc->block_size) != 0 ||
 	    heap_load(&desc->tails) != 0)
-		fault(check, "block %u: open, and not empty", index);
+		fault(check, "block %u: open, but its entry is not zero", index);
 }
 
 static void check_block(struct check *check, uint32_t index)
@@ -206,15 +211,19 @@ static void check_block(struct check *check, uint32_t index)
 	case BLOCK_RELEASING:
 		break;
 	default:
-		fault(check, "block %u: no such phase: %#llx", index, (unsigned long long)state);
+		fault(check, "block %u: unknown phase, state %#llx", index,
+		      (unsigned long long)state);
 	}
-	/* An inconsistency of a block that changed its owner meanwhile is no fault. */
+	/*
+	 * The block changed while it was checked, so the result is void: makes looks_right()
+	 * repeat.
+	 */
 	if (check->quiet && atomic_load(&check->heap->descs[index].state) != state)
 		check->faults++;
 	look_drop(check->heap, index);
 }
 
-/* Checks until it is consistent, or has not been for long. */
+/* Checks until the block is consistent, or has not been for PATIENCE_NS. */
 static bool looks_right(struct check *check, uint32_t index)
 {
 	uint64_t until = 0;

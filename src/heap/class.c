@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * class.c - the sizes that spans hold: steps of 16 bytes to 128, then eight to a doubling.
+ * class.c - size classes: in steps of 16 bytes up to 128, then eight classes for each doubling.
  *
- * What is lost: up to 15 bytes, or an eighth of the size from 128 bytes on, by rounding up; at
- * most a sixteenth of a span at its end.
+ * Rounding up wastes up to 15 bytes, or above 128 bytes up to an eighth of the size; the end of a
+ * span wastes at most a sixteenth of it.
  */
 #include "heap.h"
 
-#define SPAN_BYTES   (64u << 10) /* for what is small */
-#define SPAN_OBJECTS 64u	 /* for what is larger, as far as slices go */
+#define SPAN_BYTES   (64u << 10) /* at least, if slices allow it */
+#define SPAN_OBJECTS 64u	 /* aimed at in larger spans, up to MAX_SLICES */
 #define MAX_SLICES   16u
 
 static uint32_t class_size(unsigned int class)
@@ -18,7 +18,10 @@ static uint32_t class_size(unsigned int class)
 	return (9u + class % 8) << (class / 8 + 3);
 }
 
-/* Enough that it is not full and empty all the time, and at most a sixteenth is lost at the end. */
+/*
+ * Returns how many slices a span gets: enough that it does not become full and empty all the time,
+ * and that at most a sixteenth is wasted at its end.
+ */
 static uint32_t class_slices(const struct stag_heap *heap, uint32_t size)
 {
 	uint32_t slice = 1u << heap->geo.slice_shift;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * create.c - heaps are made, attached, detached and removed.
+ * create.c - creates, attaches, detaches and removes heaps.
  *
- * The shared object is a file of /dev/shm that gets its name when it is complete (O_TMPFILE, then
- * linkat): a creator that dies before leaves nothing. It is sparse, and mapped whole.
+ * The shared object is a sparse file in /dev/shm, mapped as a whole. It gets its name when it is
+ * complete (O_TMPFILE, then linkat): a creator that dies earlier leaves nothing behind.
  *
- * The last to leave removes the name. It closes the gate in two steps, and a process that
- * comes in between vetoes: nobody waits, and nobody is left in a heap that others cannot find. Names
- * are removed under a lock on the object that has it, so that no other's is removed instead.
+ * The last process that detaches removes the name. It moves the gate from OPEN to CLOSING to
+ * CLOSED, and a process that attaches meanwhile moves it from CLOSING back to OPEN. So no process
+ * waits for another, and none stays attached to a heap that others cannot find. A name is removed
+ * under a lock on its object, so that the name of a newer heap is not removed by mistake.
  */
 #include "heap.h"
 
@@ -31,7 +32,7 @@
 #include "base/export.h"
 #include "base/random.h"
 
-#define REMOVE_LOCK	4096 /* a byte of the object; 0 to 63 are the processes' */
+#define REMOVE_LOCK	4096 /* byte of the object to lock; 0 to 63 are the process slots */
 #define DEFAULT_BLOCK	(4ull << 20)
 #define DEFAULT_BLOCKS	16384u
 #define DEFAULT_RETAIN	1000
@@ -72,8 +73,8 @@ static void in_parent(void)
 }
 
 /*
- * The mapping is not inherited. The descriptors are, and with them the lock that marks the parent
- * as alive.
+ * Makes the heaps unusable in a forked child. The mapping is not inherited; the file descriptors
+ * are, and are closed here: they hold the lock that marks the parent as alive.
  */
 static void in_child(void)
 {
@@ -119,13 +120,13 @@ int heap_check_name(const char *name)
 	size_t n = strnlen(name, STAG_HEAP_NAME_MAX);
 
 	if (n == 0 || n == STAG_HEAP_NAME_MAX)
-		return heap_fail(EINVAL, "a heap's name has 1 to %d characters",
+		return heap_fail(EINVAL, "a heap's name must have 1 to %d characters",
 				 STAG_HEAP_NAME_MAX - 1);
 	for (size_t i = 0; i < n; i++)
 		if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))
 			return heap_fail(EINVAL,
-					 "heap %s: names are letters, digits, \".\", "
-					 "\"_\" and \"-\"",
+					 "heap %s: names may contain letters, digits, \".\", "
+					 "\"_\" and \"-\" only",
 					 name);
 	return 0;
 }
@@ -144,8 +145,8 @@ static bool lock_removal(int fd, short type)
 }
 
 /*
- * The path is stored in the object, and any process that may attach could have written another one:
- * only a file named as make_huge() does is opened or removed.
+ * The path is stored in the object, and any process that may attach can have overwritten it: only a
+ * file named as by make_huge() is opened or removed.
  */
 bool heap_is_huge_path(const char *name, const char *path)
 {
@@ -171,8 +172,8 @@ static int remove_name(int fd, const char *name, const char *from_object)
 	snprintf(huge_path, sizeof(huge_path), "%.*s", (int)sizeof(huge_path) - 1, from_object);
 	if (!lock_removal(fd, F_WRLCK))
 		return 0;
-	if (heap_is_huge_path(name,
-			      huge_path)) /* this object's alone, whatever became of the name */
+	if (heap_is_huge_path(
+		    name, huge_path)) /* belongs to this object only, even if its name is gone */
 		unlink(huge_path);
 	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
 	    by_fd.st_dev == by_name.st_dev)
@@ -223,9 +224,9 @@ static void unmap_heap(const struct stag_heap *heap)
 }
 
 /*
- * Chooses an address range that is rarely used: the middle of the address space, by a hash of the
- * name so that several heaps do not try the same place; then a low range, which is all there is
- * with 39 bits.
+ * Returns the nth address to try, or 0. It is in a range that is rarely used: first in the middle
+ * of the address space, then in a low range, the only one with 39-bit addresses. A hash of the name
+ * keeps several heaps from trying the same place.
  */
 static uint64_t candidate(const char *name, unsigned int n, const struct heap_header *header)
 {
@@ -260,7 +261,9 @@ static int map_somewhere(struct heap_header *header, const char *name, int fd, i
 
 /* ---- this process's part --------------------------------------------------------- */
 
-/* Held for some hundred nanoseconds: a waiting thread should spin, not sleep. */
+/*
+ * The lock is held for some hundred nanoseconds only, so a waiting thread spins before it sleeps.
+ */
 static void init_lock(struct lock *lock)
 {
 	pthread_mutexattr_t attr;
@@ -282,7 +285,7 @@ struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 	snprintf(heap->name, sizeof(heap->name), "%s", name);
 	heap->files.fd = heap->files.area_fd = -1;
 	heap->maintain.retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
-	heap->local.tidied = true; /* nothing is there yet */
+	heap->local.tidied = true; /* no thread keeps anything yet */
 	init_lock(&heap->local.lock);
 	lock_init(&heap->reap_lock);
 	list_init(&heap->registry);
@@ -303,7 +306,7 @@ void heap_delete(struct stag_heap *heap)
 	free(heap);
 }
 
-/* Reopens a heap that is closing; a closed one can no longer be used. */
+/* Reopens a heap that is closing. Returns -ESTALE if it is closed. */
 static int pass_gate(struct stag_heap *heap)
 {
 	uint64_t gate = atomic_load(&heap->header->gate);
@@ -313,7 +316,7 @@ static int pass_gate(struct stag_heap *heap)
 	return gate == GATE_CLOSED ? -ESTALE : 0;
 }
 
-/* The heap is mapped: registers this process in it. */
+/* Registers this process in a heap that is mapped. */
 static int enter(struct stag_heap *heap, struct heap_header *header)
 {
 	int rc;
@@ -394,7 +397,7 @@ static int attach_opened(struct stag_heap *heap)
 	if (rc != 0)
 		return rc;
 	rc = open_area(heap, &header);
-	if (rc == -ENOENT) { /* the process that removed it died before it removed the name */
+	if (rc == -ENOENT) { /* a process died after it had removed this file, before the name */
 		remove_name(heap->files.fd, heap->name, header.huge_path);
 		return -ESTALE;
 	}
@@ -429,7 +432,10 @@ static int attach(const char *name, const struct stag_heap_attr *attr, struct st
 
 /* ---- create ------------------------------------------------------------------------- */
 
-/* A mounted one that may be written to, of pages that make up a block: 0, -ENOENT, or -EINVAL and the page. */
+/*
+ * Finds a mounted hugetlbfs that this process may write to. Returns 0; -ENOENT if there is none; or
+ * -EINVAL if the block size is no multiple of its page size, which is in *page.
+ */
 static int find_hugetlbfs(uint64_t block_size, char *path, size_t size, uint64_t *page)
 {
 	FILE *mounts = setmntent("/proc/mounts", "re");
@@ -468,12 +474,14 @@ static int find_huge_dir(const char *name, uint64_t block_size, char *dir, size_
 	case 0:
 		return 0;
 	case -EINVAL:
-		return -heap_fail(EINVAL, "heap %s: blocks must be multiples of %llu bytes", name,
-				  (unsigned long long)*page);
+		return -heap_fail(EINVAL,
+				  "heap %s: the block size must be a multiple of the huge page "
+				  "size, %llu bytes",
+				  name, (unsigned long long)*page);
 	default:
 		return -heap_fail(ENOMEM,
-				  "heap %s: no huge pages: no hugetlbfs that may be written to is "
-				  "mounted (mount -t hugetlbfs none DIRECTORY)",
+				  "heap %s: no huge pages: no writable hugetlbfs is mounted "
+				  "(mount -t hugetlbfs none DIRECTORY)",
 				  name);
 	}
 }
@@ -508,7 +516,7 @@ static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 	header->huge_shift = 0;
 	header->huge_path[0] = '\0';
 	return -heap_fail(ENOMEM,
-			  "heap %s: no huge pages are free: write how many there shall be to "
+			  "heap %s: no huge pages are free: write a higher number to "
 			  "/proc/sys/vm/nr_hugepages",
 			  heap->name);
 }
@@ -521,7 +529,7 @@ static int make_area(struct stag_heap *heap, const struct stag_heap_attr *attr,
 
 		if (rc == 0 || (attr->flags & STAG_HEAP_HUGE))
 			return rc;
-		log_info("%s; it has ordinary ones", stag_heap_error());
+		log_info("%s; using ordinary pages", stag_heap_error());
 	}
 	heap->files.area_fd = heap->files.fd;
 	return 0;
@@ -559,9 +567,11 @@ static int plan(const struct stag_heap_attr *attr, struct heap_header *header)
 	};
 	if (layout_plan(header, HEAP_PAGE) != 0 ||
 	    attr->address % (1ull << header->block_shift) != 0)
-		return -heap_fail(EINVAL, "a heap of %u blocks of %llu bytes at %#llx cannot be",
-				  header->max_blocks, (unsigned long long)header->block_size,
-				  (unsigned long long)header->address);
+		return -heap_fail(
+			EINVAL,
+			"invalid number of blocks (%u), block size (%llu) or address (%#llx)",
+			header->max_blocks, (unsigned long long)header->block_size,
+			(unsigned long long)header->address);
 	return 0;
 }
 
@@ -630,20 +640,19 @@ static int create_new(const char *name, const struct stag_heap_attr *attr, struc
 
 /* ---- the public calls ------------------------------------------------------------------ */
 
-/* Sets an error text, unless the function that detected the error has set a better one. */
 struct stag_heap *heap_refuse(const char *name, int rc)
 {
 	int error = -rc;
 
 	switch (error) {
 	case EADDRINUSE:
-		heap_fail(error, "heap %s: its address is taken in this process", name);
+		heap_fail(error, "heap %s: its address range is in use in this process", name);
 		break;
 	case EPROTO:
-		heap_fail(error, "heap %s: not a heap, or of another version", name);
+		heap_fail(error, "heap %s: not a heap, or one of another version", name);
 		break;
 	case EUSERS:
-		heap_fail(error, "heap %s: %d processes have it attached", name,
+		heap_fail(error, "heap %s: %d processes have it attached, the maximum", name,
 			  STAG_HEAP_MAX_PROCS);
 		break;
 	case EINVAL:
@@ -716,7 +725,9 @@ static bool has_orphans(struct stag_heap *heap)
 	return false;
 }
 
-/* Our slot is free, and still locked by us. */
+/*
+ * Closes the heap if no other process is attached. Our slot is free by now, and still locked by us.
+ */
 static void close_if_last(struct stag_heap *heap, bool keep)
 {
 	uint64_t open = GATE_OPEN, closing = GATE_CLOSING;
@@ -741,7 +752,8 @@ STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
 		maintain_stop(heap);
 		keys_close(heap);
 		proc_reap(heap, 0);
-		if (proc_alone(heap)) /* while a reaper would go on with what we begin */
+		/* Before proc_leave(): if this process dies, a reaper can finish the release. */
+		if (proc_alone(heap))
 			block_release_idle(heap, UINT64_MAX);
 		proc_leave(heap);
 		close_if_last(heap, keep);
@@ -764,7 +776,7 @@ STAG_EXPORT int stag_heap_unlink(const char *name)
 	if (fd < 0)
 		return heap_fail(errno, "heap %s: %s", name, strerror(errno));
 	if (heap_read_header(fd, &header) != 0)
-		return heap_fail(EPROTO, "heap %s: not a heap, or of another version", name);
+		return heap_fail(EPROTO, "heap %s: not a heap, or one of another version", name);
 	rc = -remove_name(fd, name, header.huge_path);
 	return rc == 0 ? 0 : heap_fail(rc, "heap %s: %s", name, strerror(rc));
 }

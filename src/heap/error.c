@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * error.c - the text of the thread's last error, and the end of a process that misused a heap.
+ * error.c - the text of the thread's last error, and heap_abort() for misuse by the program.
  */
 #include "heap.h"
 
@@ -19,8 +19,8 @@ int heap_check_attached(const struct stag_heap *heap)
 		return 0;
 	errno = EINVAL;
 	return heap_fail(EINVAL,
-			 heap->looking ? "heap %s: only looked at"
-				       : "heap %s: inherited over a fork: attach it again",
+			 heap->looking ? "heap %s: a snapshot (stag_heap_look()), not attached"
+				       : "heap %s: inherited by fork: attach it in this process",
 			 heap->name);
 }
 

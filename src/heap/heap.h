@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * heap.h - the inside of the registered heap.
+ * heap.h - internal header of the registered heap.
  *
- * Words. A *slot* is a place for a block in the area, a power of two apart, so that a pointer
- * gives its index by a shift. A *block* is the memory in a slot: the unit of registration,
- * owned by one process at a time. A *run* is a block of several slots with one
- * large allocation. A *slice* is a fixed part of a block; a *span* is a run of slices with
- * objects of one size, owned by one thread, or (one object, medium) by the process.
+ * Terms. The area is an array of *slots*, a power of two of bytes each, so that a shift turns a
+ * pointer into a slot's index. A *block* is the memory in a slot: the unit of registration, owned
+ * by one process at a time. A *run* is a block of one or more slots that holds one large
+ * allocation. A block that is no run is divided into *slices* of a fixed size. A *span* is a number
+ * of consecutive slices: a small one holds objects of one size and is owned by one thread; a medium
+ * one holds a single object and is owned by the process.
  *
- * The shared object: header page | process table | descriptor table | hint maps | area.
- * It is mapped at the same address everywhere, so pointers in it are pointers.
+ * Layout of the shared object:
+ *   header page | process table | descriptor table | pending words | hint maps | area
+ * Every process maps it at the same address, so it can contain pointers.
  *
- * Who changes what, and what death leaves behind:
- *   desc.state    CAS, by anyone who sees the phase that allows it (block.c). A phase that names a
- *                 process belongs to it; if that is dead, the reaper goes on from there.
- *   span `free`   the owning thread only; of a medium one, the thread that frees it and keeps it at
- *                 hand. Death of the process frees all that is not shared.
- *   span `freed`  others set bits, one fetch_or each; the owner moves them to `free`.
- *   span `shared` anybody sets and clears; cleared by the owner before an object is free again.
- *   pending, hint maps  anybody; hints only: a lost one costs a scan, never memory.
- * So no lock is shared between processes. Live and shared: shared & ~freed & ~free.
+ * Shared state, its writers, and the effect of a process's death:
+ *   desc.state     Changed by compare-and-swap, by any process if the phase allows it (block.c).
+ *                  A state that names a process is changed by that process only (but any may free
+ *                  a live run); if it is dead, the reaper continues from its phase.
+ *   span `free`    Written by the owning thread. In a medium span: by the thread that freed the
+ *                  object and caches the span. When the process dies, its blocks are released;
+ *                  those with shared objects when the last of these is freed.
+ *   span `freed`   Others set bits, by fetch_or; the owner moves them to `free`.
+ *   span `shared`  Any process sets and clears bits; the owner clears an object's bit before it
+ *                  sets the one in `free`.
+ *   pending, hint maps   Written by any process. A lost hint costs a scan, no memory.
+ * So processes share no lock. An object is live and shared if shared & ~freed & ~free.
  *
- * Locks of this process, in the order they are taken: registry (create.c), reap_lock,
- * thread_heap.stop_lock, lock. keys.c's own come last.
+ * Lock order in a process: registry_lock (create.c), stag_heap.reap_lock, heap_thread.stop_lock,
+ * heap_local.lock, heap_keys.lock (keys.c).
  */
 #ifndef HEAP_HEAP_H
 #define HEAP_HEAP_H
@@ -42,12 +47,12 @@
 #define HEAP_MAX_CLASSES 128u
 #define HEAP_HINT_LEVELS 4u
 #define HEAP_MIN_OBJECT	 16u
-#define HEAP_SPAN_WORDS	 64u /* of 64 objects: one summary word is enough */
+#define HEAP_SPAN_WORDS	 64u /* of 64 objects each: one summary word has a bit for each */
 #define HEAP_FIT_LISTS	 64u
-#define HEAP_KEPT	 4u /* medium allocations that a thread has freed and keeps at hand */
+#define HEAP_KEPT	 4u /* freed medium spans that a thread caches */
 #define HEAP_MAX_BLOCKS	 (1u << 20)
 
-/* ThreadSanitizer leaves a program only the low range, and ends one that maps elsewhere. */
+/* ThreadSanitizer aborts a program that maps memory above its low address range. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define HEAP_LOW_ONLY 1
@@ -67,7 +72,10 @@
 
 /* ---- shared memory ------------------------------------------------------ */
 
-/* Open until the last process detaches; a process that attaches vetoes a closing (create.c). */
+/*
+ * Open until the last process detaches. A process that attaches while it is closing opens it again
+ * (create.c).
+ */
 enum heap_gate { GATE_OPEN, GATE_CLOSING, GATE_CLOSED };
 
 struct heap_header {
@@ -86,20 +94,21 @@ struct heap_header {
 	uint64_t procs_offset, descs_offset, pending_offset, maps_offset;
 	char huge_path[256];
 	_Atomic uint64_t gate;
-	_Atomic uint64_t deaths; /* how many processes have been reaped */
+	_Atomic uint64_t deaths; /* processes that were reaped or have detached */
 };
 
 enum proc_phase { PROC_FREE, PROC_LIVE };
 
-/* A process has byte [slot] of the object locked (OFD) as long as it lives. */
+/* An attached process holds an OFD lock on byte [slot] of the object for as long as it lives. */
 struct heap_proc {
 	_Atomic uint64_t state; /* generation << 8 | enum proc_phase */
 	_Atomic uint64_t start_time;
 	_Atomic uint32_t pid;
-	/* Counters of the process, for tools. Nothing depends on them. */
+	/* counters of the process, for tools only */
 	_Atomic uint64_t blocks_taken, blocks_released;
 	_Atomic uint64_t registrations, registrations_made, registrations_saved, stale_found;
-	_Atomic uint64_t hazards[HEAP_HAZARDS]; /* 0 or index + 1: see block_has_hazard() */
+	/* 0 or a block's index + 1: see has_hazard(), block.c */
+	_Atomic uint64_t hazards[HEAP_HAZARDS];
 } __attribute__((aligned(64)));
 
 /*
@@ -108,26 +117,26 @@ struct heap_proc {
  */
 enum block_phase {
 	BLOCK_OPEN,   /* no memory here; all of the entry but blockId is zero */
-	BLOCK_TAKING, /* a process is getting memory for it */
+	BLOCK_TAKING, /* a process is allocating its memory */
 	BLOCK_LIVE,   /* a process allocates in it */
-	/* empty, with memory, without an owner: any process may take it, blockId unchanged */
+	/* has memory, but no objects and no owner: any process may take it; its blockId stays */
 	BLOCK_IDLE,
-	BLOCK_ORPHAN,	 /* the process is gone; its shared objects are still there */
-	BLOCK_RELEASING, /* a process is giving it back to the system */
+	BLOCK_ORPHAN,	 /* the owner is dead or detached; shared objects are left */
+	BLOCK_RELEASING, /* a process is returning its memory to the system */
 	BLOCK_TAIL,	 /* belongs to the run of `head` */
 };
 
 /* An entry of the shared descriptor table (figure 2). */
 struct heap_desc {
-	_Atomic uint64_t block_id;   /* 0 until first used, then from 1; the word for guards */
+	_Atomic uint64_t block_id;   /* 0 until first used, then from 1; guards compare it */
 	_Atomic uint64_t block_ptr;  /* 0: open */
 	_Atomic uint64_t block_size; /* 0: open */
 	_Atomic uint64_t state;	     /* sequence << 32 | run << 16 | (slot + 1) << 8 | phase */
-	_Atomic uint64_t deadline;   /* of an idle block: CLOCK_MONOTONIC time of its release */
-	_Atomic uint32_t head;	     /* of a tail: the run's first; stays when it is open again */
-	_Atomic uint32_t tails;	     /* of a run: slots after the first */
-	_Atomic uint32_t
-		was_run; /* was part of a run when last used: late writers may have left traces */
+	_Atomic uint64_t deadline;   /* idle block: CLOCK_MONOTONIC time of its release, ns */
+	_Atomic uint32_t head;	     /* tail: index of the run's first slot; kept when open again */
+	_Atomic uint32_t tails;	     /* run: number of slots after the first */
+	/* part of a run when last used: late writes may have dirtied its memory */
+	_Atomic uint32_t was_run;
 } __attribute__((aligned(64)));
 
 #define DESC_RUN (1ull << 16)
@@ -137,7 +146,7 @@ static inline enum block_phase desc_phase(uint64_t state)
 	return (enum block_phase)(state & 0xff);
 }
 
-/* Returns the process that a state names; -1: none. */
+/* Returns the slot of the process that a state names, or -1 if it names none. */
 static inline int desc_slot(uint64_t state)
 {
 	return (int)((state >> 8) & 0xff) - 1;
@@ -148,7 +157,7 @@ static inline bool desc_is_run(uint64_t state)
 	return (state & DESC_RUN) != 0;
 }
 
-/* Objects of one size in consecutive slices. In the block's header, one for each slice. */
+/* A span. The block's header has one for each slice; the one of a span's first slice is used. */
 struct heap_span {
 	/*
 	 * Read by other processes that free in the span, so nothing in this cache line changes
@@ -166,34 +175,33 @@ struct heap_span {
 	/* Written by the owner only. */
 	uint64_t summary __attribute__((aligned(64))); /* words of `free` that have bits */
 	uint32_t num_free;
-	uint16_t first, quiet; /* only bits change with a free while num_free - first < quiet */
-	struct heap_span *next, *prev; /* its spans with room */
-	struct heap_span *inbox_next;  /* under the process's lock */
+	uint16_t first, quiet; /* while num_free - first < quiet, a free only changes bits */
+	struct heap_span *next, *prev; /* in the owning thread's list of spans with room */
+	struct heap_span *inbox_next;  /* protected by heap_local.lock */
 	bool listed, in_inbox;
 } __attribute__((aligned(64)));
 
-_Static_assert(sizeof(struct heap_span) == 128, "two lines");
+_Static_assert(sizeof(struct heap_span) == 128, "two cache lines");
 
 /* At the beginning of each block (figure 3). Spans and bitmaps follow, see span.c. */
 struct heap_block {
-	uint64_t magic;		  /* first: span_of() */
-	uint32_t index;		  /* in both tables */
+	uint64_t magic;		  /* first, where span_of() expects a span's owner */
+	uint32_t index;		  /* in the descriptor and registration tables */
 	_Atomic uint32_t sharing; /* something in it is or was shared */
 	/* offset of the first object; the header before it is never registered */
 	uint64_t data_offset;
-	/* Of a run: its only object. */
-	_Atomic uint64_t run_shared;
+	_Atomic uint64_t run_shared; /* run: 1 if its object is shared */
 	/* Written by the owning process, with its lock held: */
 	struct list link;
 	uint32_t free_slices;
-	uint32_t longest;  /* run of free slices */
-	uint32_t fit_list; /* where it is linked; HEAP_FIT_LISTS: nowhere */
+	uint32_t longest;  /* number of consecutive free slices, at most */
+	uint32_t fit_list; /* index in heap_local.fits; HEAP_FIT_LISTS: in no list */
 	uint64_t empty_since;
 };
 
 /* ---- this process ------------------------------------------------------- */
 
-/* Bits and summaries of them in shared memory: hints that may be wrong. */
+/* A bitmap in shared memory with levels of summary bits (hint.c). Its bits may be wrong. */
 struct hint_map {
 	_Atomic uint64_t *level[HEAP_HINT_LEVELS]; /* 0: the bits */
 	uint32_t bits;
@@ -208,9 +216,12 @@ struct size_class {
 struct heap_thread;
 struct heap_keys; /* keys.c */
 
-/* Sizes and shifts of the heap, the same in all its processes. The allocation path reads most of them. */
+/*
+ * Sizes and shifts of the heap, the same in all its processes. The allocation path reads most of
+ * them.
+ */
 struct heap_geometry {
-	uint64_t block_mask; /* of a pointer: its slot's beginning */
+	uint64_t block_mask; /* pointer & block_mask: the beginning of its slot */
 	unsigned int block_shift, slice_shift;
 	uint32_t small_max;   /* the largest size that classes serve, in bytes */
 	uint32_t header_size; /* bytes of the header of a block that is no run */
@@ -226,11 +237,11 @@ struct heap_geometry {
 	unsigned int group_shift;
 };
 
-/* Indexes in shared memory of blocks that are worth a look. */
+/* Maps in shared memory that tell which blocks to examine. */
 struct heap_hints {
 	struct hint_map open, idle, idle_runs;
-	_Atomic uint64_t
-		*pending; /* for each block, a bit for each of 64 groups of slices: freed there */
+	/* a word for each block: bit n is set if an object was freed in group n of its slices */
+	_Atomic uint64_t *pending;
 	struct hint_map pending_blocks; /* blocks of this process with a bit set in pending */
 };
 
@@ -246,7 +257,7 @@ struct heap_local {
 	struct list fits[HEAP_FIT_LISTS]; /* blocks with free slices, by the longest run of them */
 	uint64_t fits_mask;		  /* the lists that are not empty */
 	struct heap_block *reserve;	  /* one empty block, kept for the next allocation */
-	struct heap_thread *_Atomic threads; /* every thread there ever was; freed at detach */
+	struct heap_thread *_Atomic threads; /* also of ended threads; freed at detach */
 	_Atomic bool
 		tidied; /* a thread of this process has tidied since the maintainer requested it */
 	unsigned int num_threads;
@@ -257,7 +268,7 @@ struct heap_local {
 struct heap_maintenance {
 	int64_t retain_ns; /* how long an empty block is kept; -1: forever */
 	pthread_t thread;
-	struct lock lock; /* protects the rest */
+	struct lock lock; /* protects cond and stop */
 	pthread_cond_t cond;
 	bool stop;
 	bool running;
@@ -265,7 +276,7 @@ struct heap_maintenance {
 
 /* A heap as one process has attached it. */
 struct stag_heap {
-	uint64_t serial; /* of this attachment, never used again; 0: inherited over a fork */
+	uint64_t serial; /* unique number of this attachment; 0: inherited by fork, or a snapshot */
 	char *area;
 	uint64_t area_size; /* bytes; 0 if serial is 0, so that no pointer belongs to the heap */
 	struct heap_desc *descs;
@@ -273,7 +284,7 @@ struct stag_heap {
 
 	struct heap_header *header;
 	struct heap_proc *procs, *self;
-	unsigned int slot; /* of this process, in procs */
+	unsigned int slot; /* index of this process in procs */
 	uint64_t tag;	   /* generation << 32 | slot << 16; + n: thread n */
 	struct heap_hints hints;
 	struct heap_files files;
@@ -285,7 +296,7 @@ struct stag_heap {
 
 	struct list registry; /* create.c */
 	struct heap_keys *keys;
-	bool looking; /* opened by stag_heap_look(): not an attached process, all above is a snapshot (look.c) */
+	bool looking; /* opened by stag_heap_look(): a snapshot, not attached (look.c) */
 };
 
 /* ---- arithmetic ---------------------------------------------------------- */
@@ -307,8 +318,8 @@ static inline struct heap_block *heap_block_at(const struct stag_heap *heap, uin
 }
 
 /*
- * Returns the index of the entry that represents the slot: its own, or its run's. Only for a live
- * pointer.
+ * Returns the index of the block that a slot belongs to: the slot itself, or the first slot of its
+ * run. The slot must contain a live allocation.
  */
 static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
 {
@@ -321,17 +332,23 @@ static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
 
 /* ---- keys.c --------------------------------------------------------------- */
 
-/* At attach, before any block is taken; at detach, before any is released. */
+/*
+ * keys_open() is called at attach, before a block is taken; keys_close() at detach, before one is
+ * released.
+ */
 int keys_open(struct stag_heap *heap);
 void keys_close(struct stag_heap *heap);
 
-/* In a forked child: discards the inherited tables, whose registrations are the parent's. */
+/* Discards the inherited tables in a forked child: their registrations belong to the parent. */
 void keys_forked(struct stag_heap *heap);
 
-/* This process has taken a block (its entry is live): registers it if there are devices. */
+/* Registers a block that this process has taken (its entry is live) with every device. */
 void keys_block_taken(struct stag_heap *heap, uint32_t index);
 
-/* This process releases a block; its blockId has changed, its memory is still there. */
+/*
+ * Drops the registrations of a block that this process is releasing. Its blockId has changed, its
+ * memory is not released yet.
+ */
 void keys_block_released(struct stag_heap *heap, uint32_t index);
 
 /* Publishes the process's counters in shared memory. */
@@ -348,7 +365,7 @@ void hint_set(struct hint_map *map, uint32_t bit);
 void hint_clear(struct hint_map *map, uint32_t bit);
 bool hint_test(const struct hint_map *map, uint32_t bit);
 
-/* Returns the first set bit from `from` on. */
+/* Returns the first set bit from `from` on, or HINT_NONE. */
 uint32_t hint_next(const struct hint_map *map, uint32_t from);
 
 /* ---- create.c --------------------------------------------------------------- */
@@ -361,67 +378,71 @@ uint32_t hint_next(const struct hint_map *map, uint32_t from);
 int heap_check_name(const char *name);
 void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
 
-/* Returns whether a heap of this name could have that path. */
+/* Returns whether path is one that the hugetlbfs file of a heap of this name can have. */
 bool heap_is_huge_path(const char *name, const char *path);
 
-/*
- * Sets errno, and an error text unless the function that detected the error has set one. Returns
- * NULL.
- */
+/* Sets errno, and an error text unless the function that failed has set one. Returns NULL. */
 struct stag_heap *heap_refuse(const char *name, int rc);
 
-/* Allocates a heap that is not attached, and frees it. */
+/* Allocate and free the handle of a heap, without attaching or detaching. */
 struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr);
 void heap_delete(struct stag_heap *heap);
 
 /*
- * Reads and checks the header of a file that may be untrusted; afterwards all offsets are valid.
- * Returns -EPROTO.
+ * Reads the header of a file that may be untrusted, and checks it. Returns 0 if all its offsets are
+ * valid, else -EPROTO.
  */
 int heap_read_header(int fd, struct heap_header *header);
 
 /*
- * If the heap of that attachment still exists, calls fn (may be NULL) with the registry's lock
- * held. Returns whether it does.
+ * Returns whether the attachment with this serial number still exists. If so, calls fn first (if
+ * not NULL), with registry_lock held.
  */
 bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg);
 
 /* ---- layout.c --------------------------------------------------------------- */
 
-/* Fills in everything that follows from max_blocks, block_size and the page size; -EINVAL. */
+/*
+ * Computes sizes and offsets from max_blocks, block_size and the page size. Returns 0 or -EINVAL.
+ */
 int layout_plan(struct heap_header *header, uint64_t page);
 
-/* This process's view of a mapped heap. */
+/* Initializes pointers and geometry of a mapped heap. */
 void layout_open(struct stag_heap *heap, struct heap_header *header);
 
-/* Hint map n of the shared ones: open, idle, idle runs, then one a process. */
+/* Opens shared hint map n: 0 open, 1 idle, 2 idle runs, 3 + slot: pending blocks of a process. */
 void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map);
 
 /* ---- look.c ----------------------------------------------------------------- */
 
-/* Called before and after an entry and its block are read. Does nothing in an attached process. */
+/*
+ * Read an entry and its block's header into a snapshot, and discard the header again. Both do
+ * nothing if the heap is attached.
+ */
 void look_fetch(struct stag_heap *heap, uint32_t index);
 void look_drop(struct stag_heap *heap, uint32_t index);
 
-/* Takes a newer snapshot of everything except the blocks. */
+/* Reads the tables into the snapshot again. */
 void look_again(struct stag_heap *heap);
 void look_end(struct stag_heap *heap);
 
 /* ---- process.c ------------------------------------------------------------- */
 
-int proc_join(struct stag_heap *heap); /* -EUSERS */
+/* Occupies a slot of the process table. Returns 0, or -EUSERS if all are in use. */
+int proc_join(struct stag_heap *heap);
 
-/* Frees what this process has. The slot stays locked until the object is closed. */
+/* Frees the blocks of this process, and its slot, which stays locked until the object is closed. */
 void proc_leave(struct stag_heap *heap);
 
-/* Returns whether no other process is attached, dead or alive. */
+/* Returns whether all other slots are free: no process is attached, or dead and not reaped. */
 bool proc_alone(struct stag_heap *heap);
 
 /* Counts attached processes, and dead ones among them that are not reaped. */
 void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead);
-bool proc_is_dead(struct stag_heap *heap, unsigned int slot); /* of one that is here */
+/* Returns whether the process in an occupied slot is dead. */
+bool proc_is_dead(struct stag_heap *heap, unsigned int slot);
 
-/* Frees what dead processes had. Returns bytes. */
+/* Frees the blocks of dead processes. Returns the bytes released to the system. */
 uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
 
 /* ---- block.c -------------------------------------------------------------- */
@@ -429,7 +450,7 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
 /* Takes a block for this process, with an empty header. Returns its index, or -ENOMEM. */
 int64_t block_take(struct stag_heap *heap);
 
-/* Takes a run with data of that size and alignment. */
+/* Takes a run for an object of that size and alignment. Returns its first index, or -ENOMEM. */
 int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
 
 /* Makes an empty block idle: from now on it has no owner. */
@@ -438,10 +459,12 @@ void block_make_idle(struct stag_heap *heap, uint32_t index);
 /* Frees the run's object, from any process. Returns false if there was none. */
 bool block_free_run(struct stag_heap *heap, uint32_t index);
 
-/* Returns a live block of this process to the system. */
+/* Returns a live block of this process to the system. Returns its size, or 0 if it has changed. */
 uint64_t block_release(struct stag_heap *heap, uint32_t index);
 
-/* Returns idle blocks to the system: all, or those whose deadline has passed. Returns bytes. */
+/*
+ * Returns idle blocks with a deadline up to `now` (UINT64_MAX: all) to the system. Returns bytes.
+ */
 uint64_t block_release_idle(struct stag_heap *heap, uint64_t now);
 
 /* Releases or orphans an entry that names a dead process. Returns bytes released. */
@@ -465,7 +488,10 @@ int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *le
 
 /* ---- slice.c: which slices of our blocks are free --------------------------------- */
 
-/* Makes a new block available for slices; adopted: it has been. */
+/*
+ * slice_adopt() makes the slices of a new block available; slice_adopted() is called after the
+ * first attempt to take some, and makes the block reserve or idle if it is still empty.
+ */
 void slice_adopt(struct stag_heap *heap, uint32_t index);
 void slice_adopted(struct stag_heap *heap, uint32_t index);
 
@@ -476,7 +502,9 @@ bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_b
 		uint32_t *first);
 void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first, uint32_t n);
 
-/* Removes the reserved empty block from all lists, for release; NULL: none. */
+/*
+ * Removes the reserve, if it was empty before that time, from all lists, and returns it; else NULL.
+ */
 struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before);
 
 /* ---- span.c ------------------------------------------------------------------ */
@@ -486,7 +514,7 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
 void span_retire(struct stag_heap *heap, struct heap_span *span);
 
-/* The owner moves objects freed by others to the free ones. Returns how many. */
+/* Moves objects that others have freed to `free`. Called by the owner. Returns how many. */
 uint32_t span_collect(struct stag_heap *heap, struct heap_span *span);
 
 /* Frees object `number` from another thread or process. */
@@ -513,15 +541,15 @@ static inline uint32_t span_first(const struct stag_heap *heap, const struct hea
 	return (uint32_t)(span - block_spans(heap, span_block(heap, span)));
 }
 
-/* For each slice, where the header of its span is: bytes from the block's beginning; 0: none yet. */
+/* Returns an array with, for each slice, the offset of its span in the block; 0: no span yet. */
 static inline _Atomic uint32_t *block_start(const struct stag_heap *heap, const void *block)
 {
 	return (_Atomic uint32_t *)((char *)block + heap->geo.start_offset);
 }
 
 /*
- * For any pointer into a block that is no run; a pointer without a span leads to the block's
- * header.
+ * Returns the span of a pointer into a block that is no run. If the slice never had a span, that is
+ * the block's header, whose magic is in the place of the owner.
  */
 static inline struct heap_span *span_of(const struct stag_heap *heap, const void *ptr)
 {
@@ -531,7 +559,7 @@ static inline struct heap_span *span_of(const struct stag_heap *heap, const void
 	return (struct heap_span *)(block + heap_load(&block_start(heap, block)[slice]));
 }
 
-/* Returns one of the three bitmaps of the slices from first on. */
+/* Returns the part of a bitmap (free, freed or shared, by offset) that begins at slice `first`. */
 static inline _Atomic uint64_t *block_bits(const struct stag_heap *heap, struct heap_block *block,
 					   uint64_t offset, uint32_t first)
 {
@@ -545,8 +573,8 @@ static inline uint32_t span_number(const struct heap_span *span, uint64_t offset
 }
 
 /*
- * Takes an object from a span that has one; owner only. Without a branch: whether it was a word's
- * last is unpredictable.
+ * Takes a free object from a span that has one. Called by the owner. Has no branch for the last
+ * object of a word, which would be unpredictable.
  */
 static inline void *span_pop(struct heap_span *span)
 {
@@ -562,8 +590,8 @@ static inline void *span_pop(struct heap_span *span)
 }
 
 /*
- * The current span may become full and empty without consequences; in other spans the first and the
- * last free object have.
+ * Sets when freeing needs more than bits. Never in a thread's current span (at hand); in others
+ * when the first object of a full span is freed, or the last one in use (thread_free_edge()).
  */
 static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
 {
@@ -575,42 +603,50 @@ static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
 
 /* ---- thread.c ------------------------------------------------------------------ */
 
-/* A request to a thread, handled when it enters. */
+/* A request to a thread, handled when it next enters the heap (thread_enter()). */
 enum thread_stop {
 	STOP_NOT,
-	STOP_TIDY, /* return what it does not use; no other thread waits for that */
-	STOP_WAIT, /* stay out, wait for stop_lock */
+	STOP_TIDY, /* retire unused spans; no other thread waits for that */
+	STOP_WAIT, /* stay out until the holder of stop_lock is done */
 };
 
 /* State of one thread: for each class a current span, and others with room. */
 struct heap_thread {
-	_Atomic uint32_t busy; /* the thread is inside */
+	_Atomic uint32_t busy; /* the thread is inside: between thread_enter() and thread_leave() */
 	_Atomic uint32_t stop; /* enum thread_stop */
 	uint64_t tag;
 	struct stag_heap *heap;
 	struct heap_span *current[HEAP_MAX_CLASSES];
-	struct heap_span
-		*room[HEAP_MAX_CLASSES];   /* the longest one listed first; its prev is the last */
+	/* spans with room, oldest first; the prev of the first is the last */
+	struct heap_span *room[HEAP_MAX_CLASSES];
 	uint8_t poor[HEAP_MAX_CLASSES];	   /* how often in a row a span with little room was used */
-	struct heap_span *kept[HEAP_KEPT]; /* medium ones, free, the process's; by slices */
-	struct heap_span *inbox;	   /* heap->local.lock: our spans in which others freed */
+	struct heap_span *kept[HEAP_KEPT]; /* cached free medium spans, by slices % HEAP_KEPT */
+	struct heap_span *inbox; /* its spans with freed objects; under heap->local.lock */
 	struct heap_thread *next;
-	bool taken; /* heap->local.lock: in use by a live thread */
+	bool taken; /* in use by a running thread; under heap->local.lock */
 	struct lock stop_lock;
 };
 
 #define THREAD_NOWHERE UINT64_MAX
 
+/* The heap that the calling thread used last, and its state there. */
 struct thread_here {
-	uint64_t serial; /* THREAD_NOWHERE: of no heap; 0 is one that was inherited */
+	uint64_t serial; /* THREAD_NOWHERE: none (0 is the serial of an inherited heap) */
 	struct heap_thread *thread;
 };
 
 extern __thread struct thread_here thread_here;
 
-void thread_init(void); /* before the first heap has threads of its own */
-struct heap_thread *thread_find(struct stag_heap *heap); /* returns NULL and errno */
-/* handles requests in stop, until the thread may enter */
+/*
+ * Initializes thread.c, once in a process. Called before the first maintainer thread starts, since
+ * membarrier registration is slow in a process with several threads.
+ */
+void thread_init(void);
+
+/* Returns the calling thread's state in the heap, created if needed; or NULL with errno. */
+struct heap_thread *thread_find(struct stag_heap *heap);
+
+/* Handles a request in `stop`. Called by the thread itself when thread_try_enter() fails. */
 void thread_wait(struct heap_thread *thread);
 
 /*
@@ -622,10 +658,13 @@ bool thread_use_room(struct heap_thread *thread, unsigned int class);
 /* Makes sure that current[class] has an object. */
 bool thread_refill(struct heap_thread *thread, unsigned int class);
 
-/* The span has got its first free object, or is completely free. */
+/* Lists or retires a span that got its first free object, or in which all are free now. */
 void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 
-/* Moves objects freed by others to their spans; `me` may be NULL. */
+/*
+ * Collects freed objects of all pending blocks of this process: in medium spans and in those of
+ * `me` (may be NULL) and of ended threads; spans of other threads go to their inbox.
+ */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
 /* Acquires heap->local.lock without delaying other threads. */
@@ -635,15 +674,16 @@ void thread_lock_last(struct stag_heap *heap);
 void thread_trim(struct stag_heap *heap);
 
 /*
- * Like thread_trim(), but active threads are requested to do it themselves when they enter. Returns
- * true if one has done so since the last call, for the whole process.
+ * Like thread_trim(), but requests each thread to do it when it next enters; trims only those that
+ * have not entered since the last request. Returns true if a thread has handled a request since the
+ * last call: it has then done the process-wide part, too.
  */
 bool thread_ask_to_trim(struct stag_heap *heap);
-void thread_forget_all(struct stag_heap *heap); /* at detach */
+void thread_forget_all(struct stag_heap *heap); /* frees the state of all threads, at detach */
 
 /*
- * No fence: the thread that sets stop makes every processor execute one (membarrier) before it
- * reads busy. Returns false if the thread must not enter now.
+ * Returns false if a request is pending (thread_wait()). Needs no fence: a thread that sets stop to
+ * STOP_WAIT makes every processor execute one (membarrier) before it reads busy.
  */
 static inline bool thread_try_enter(struct heap_thread *thread)
 {
@@ -693,8 +733,8 @@ static inline unsigned int class_of(const struct stag_heap *heap, uint64_t size)
 
 int maintain_start(struct stag_heap *heap);
 void maintain_stop(struct stag_heap *heap);
-uint64_t maintain_trim(struct stag_heap *heap);
-uint64_t maintain_now(void); /* coarse */
+uint64_t maintain_trim(struct stag_heap *heap); /* returns the bytes released */
+uint64_t maintain_now(void);			/* CLOCK_MONOTONIC_COARSE, ns */
 
 /* ---- error.c ---------------------------------------------------------------- */
 
@@ -705,12 +745,12 @@ extern __thread char heap_error_text[256];
 	error_text_set(heap_error_text, sizeof(heap_error_text), error, __VA_ARGS__)
 
 /*
- * Returns 0; or EINVAL, also in errno, if this process has not attached the heap, but inherited it
- * or has a snapshot.
+ * Returns 0 if the heap is attached; else EINVAL, also in errno: it was inherited by fork, or is a
+ * snapshot.
  */
 int heap_check_attached(const struct stag_heap *heap);
 
-/* Prints a caller's error to stderr, and aborts. */
+/* Prints a misuse by the program to stderr, and aborts. */
 void heap_abort(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * keys.c - the private registration tables (figure 4), and the methods that keep them:
- * figure 5 as a whole, the registering half of figures 6 and 7, and the look-up.
+ * keys.c - the private registration tables (figure 4): all of figure 5, the part of figures 6 and 7
+ * that registers, and the key look-up.
  *
- * One table for each device of this process, at the indices of the shared descriptor table. An entry is
- * good while its blockId is that of the descriptor; nobody else ever touches it, and no one is
- * asked when a block goes. Whether a block is there at all, and what of it is to be registered, is
- * block.c's business.
+ * This process has one table for each device, with the same indices as the shared descriptor table.
+ * An entry is valid while its blockId equals the descriptor's. Other processes do not access it,
+ * and are not notified when a block is released. block.c knows whether a block exists, and which
+ * part of it is registered (block_extent()).
  *
  * A look-up takes no lock: see entry_read(). Everything else is done under keys->lock.
  */
@@ -28,7 +28,10 @@
 #define TALLIES		 64u
 #define BIND_PATIENCE_MS 10000ull
 
-/* One registration (figure 4). lmrHandle and rmrHandle, lmrContext and rmrContext. */
+/*
+ * One registration (figure 4). lmr and rmr are its lmrHandle and rmrHandle, contexts its lmrContext
+ * and rmrContext.
+ */
 struct reg_entry {
 	_Atomic uint64_t block_id; /* 0: not registered */
 	_Atomic uint64_t contexts; /* rkey << 32 | lkey */
@@ -45,8 +48,12 @@ struct heap_device {
 	uint32_t used; /* entries from here on have never been written */
 };
 
-struct tally { /* of look-ups, by a thread that has it (nearly) exclusively */
-	_Atomic uint64_t saved;
+/*
+ * A counter for one thread, or for several if there are more than TALLIES; then counts may get
+ * lost.
+ */
+struct tally {
+	_Atomic uint64_t saved; /* look-ups that found a valid entry */
 } __attribute__((aligned(64)));
 
 struct heap_keys {
@@ -64,8 +71,8 @@ struct heap_keys {
 /* ---- counting look-ups ---- */
 
 static atomic_uint threads_seen;
-static __thread uint64_t my_tally
-	__attribute__((tls_model("initial-exec"))); /* its offset in heap_keys; 0: none yet */
+static __thread uint64_t my_tally __attribute__((
+	tls_model("initial-exec"))); /* offset of the thread's tally in heap_keys; 0: none yet */
 
 static inline void count_saved(struct heap_keys *keys)
 {
@@ -108,7 +115,7 @@ void keys_publish(struct stag_heap *heap)
 	heap_store(&heap->self->registrations_saved, sum_saved(heap->keys));
 }
 
-/* ---- the software adapter, where the program has it ---- */
+/* ---- guards, if the device is our software adapter ---- */
 
 static bool can_guard(const struct ibv_pd *pd)
 {
@@ -120,8 +127,9 @@ static bool can_guard(const struct ibv_pd *pd)
 /* ---- entries ---- */
 
 /*
- * contexts is written before block_id, and only while that is 0: the value found belongs to the
- * block, or to the one that has replaced it meanwhile, to which the pointer leads by now.
+ * Reads the keys if the entry has this blockId. contexts is written before block_id, and only while
+ * block_id is 0: so the keys are those of the block, or of a newer block that has replaced it, to
+ * which the pointer belongs by now.
  */
 static inline bool entry_read(const struct reg_entry *entry, uint64_t block_id,
 			      struct stag_heap_keys *keys)
@@ -156,7 +164,7 @@ static void release_handles(struct reg_entry *entry)
 	entry->block_size = 0;
 }
 
-/* [0046], [0048] */
+/* Deregisters, if registered: [0046], [0048]. */
 static void drop_entry(struct heap_keys *keys, struct reg_entry *entry)
 {
 	if (!heap_load(&entry->block_id))
@@ -188,7 +196,10 @@ static struct ibv_mr *reg_block(struct stag_heap *heap, const struct heap_device
 	return ibv_reg_mr(device->pd, addr, length, (int)access);
 }
 
-/* The completion may never come, if another thread polls the queue. */
+/*
+ * Waits for the completion for a limited time: another thread that polls the queue may have taken
+ * it.
+ */
 static int await_bind(struct ibv_qp *qp, uint64_t wr_id)
 {
 	uint64_t until = clock_ns() + BIND_PATIENCE_MS * NS_PER_MS;
@@ -200,11 +211,11 @@ static int await_bind(struct ibv_qp *qp, uint64_t wr_id)
 	while ((n == 0 || (n > 0 && wc.wr_id != wr_id)) && clock_ns() < until);
 	if (n == 1 && wc.wr_id == wr_id && wc.status == IBV_WC_SUCCESS)
 		return 0;
-	return -heap_fail(EIO, "a memory window could not be bound: %s",
+	return -heap_fail(EIO, "cannot bind a memory window: %s",
 			  n < 0 ? "its completion queue failed" : ibv_wc_status_str(wc.status));
 }
 
-/* DAT_RMR_CREATE and DAT_RMR_BIND, in the words of [0042]. */
+/* Allocates and binds a window: DAT_RMR_CREATE and DAT_RMR_BIND of [0042]. */
 static int bind_window(struct heap_keys *keys, const struct heap_device *device,
 		       struct reg_entry *entry)
 {
@@ -221,14 +232,17 @@ static int bind_window(struct heap_keys *keys, const struct heap_device *device,
 	errno = ENOMEM; /* not every provider sets errno */
 	entry->rmr = ibv_alloc_mw(device->pd, IBV_MW_TYPE_1);
 	if (!entry->rmr)
-		return -heap_fail(errno, "no memory window: %s", strerror(errno));
+		return -heap_fail(errno, "cannot allocate a memory window: %s", strerror(errno));
 	err = ibv_bind_mw(device->bind_qp, entry->rmr, &bind);
 	if (err)
-		return -heap_fail(err, "a memory window could not be bound: %s", strerror(err));
+		return -heap_fail(err, "cannot bind a memory window: %s", strerror(err));
 	return await_bind(device->bind_qp, bind.wr_id);
 }
 
-/* Steps 614 and 714: DAT_LMR_CREATE, and the window where there are windows. Step 716: the blockId. */
+/*
+ * Steps 614 and 714: registers the block (DAT_LMR_CREATE), and binds a window if the device uses
+ * them. Step 716: stores the blockId.
+ */
 static int register_block(struct stag_heap *heap, unsigned int number, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
@@ -244,13 +258,14 @@ static int register_block(struct stag_heap *heap, unsigned int number, uint32_t 
 		return -heap_fail(-err, "no live block at index %u", index);
 	entry->lmr = reg_block(heap, device, index, addr, length, block_id);
 	if (!entry->lmr)
-		return -heap_fail(errno, "block %u, %zu bytes at %p, could not be registered: %s",
-				  index, length, addr, strerror(errno));
+		return -heap_fail(errno, "block %u: cannot register %zu bytes at %p: %s", index,
+				  length, addr, strerror(errno));
 	keys->made++;
 	err = device->bind_qp ? bind_window(keys, device, entry) : 0;
 	/* The block may have been released meanwhile, and its memory reused. */
 	if (!err && atomic_load(&heap->descs[index].block_id) != block_id)
-		err = -heap_fail(ENOENT, "block %u went back to the system", index);
+		err = -heap_fail(ENOENT, "block %u: released by its owner while it was registered",
+				 index);
 	if (err) {
 		release_handles(entry);
 		return err;
@@ -267,7 +282,7 @@ static int register_block(struct stag_heap *heap, unsigned int number, uint32_t 
  * Figure 6 from step 610 on, and figure 7 from 708 on: compares the entry; drops a registration of
  * an older block as stale; then registers the block.
  */
-static int registration(struct stag_heap *heap, unsigned int number, uint32_t index)
+static int ensure_registered(struct stag_heap *heap, unsigned int number, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
 	struct reg_entry *entry = &keys->table[number][index];
@@ -285,7 +300,7 @@ static int registration(struct stag_heap *heap, unsigned int number, uint32_t in
 	return register_block(heap, number, index);
 }
 
-/* A run covers slots whose entries belonged to blocks that are gone. */
+/* Drops the registrations of blocks that were in the slots which now belong to a run. */
 static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
@@ -301,9 +316,9 @@ static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t
 	}
 }
 
-/* ---- what the allocator tells ---- */
+/* ---- notifications from the allocator ---- */
 
-/* There are none any more when the process detaches. */
+/* Returns false also while the process detaches, after keys_close(). */
 static bool has_devices(struct heap_keys *keys)
 {
 	return keys && atomic_load(&keys->num_devices);
@@ -320,13 +335,16 @@ void keys_block_taken(struct stag_heap *heap, uint32_t index)
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++) {
 		if (!keys->device[i].pd)
 			continue;
-		registration(heap, i, index); /* if it fails, stag_heap_keys() reports why */
+		ensure_registered(heap, i, index); /* if it fails, stag_heap_keys() reports why */
 		drop_under_run(heap, i, index);
 	}
 	unlock(heap);
 }
 
-/* [0046]: ours go with the block; those of other processes stay where they are ([0045]). */
+/*
+ * [0046]: drops our registrations; those of other processes stay until these find them stale
+ * ([0045]).
+ */
 void keys_block_released(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
@@ -367,7 +385,7 @@ static void free_tables(struct stag_heap *heap)
 	}
 }
 
-/* [0048]: every entry with a blockId greater than zero. */
+/* [0048]: drops every entry with a blockId greater than zero. */
 static void drop_device(struct stag_heap *heap, unsigned int number)
 {
 	struct heap_keys *keys = heap->keys;
@@ -395,7 +413,7 @@ void keys_close(struct stag_heap *heap)
 	heap->keys = NULL;
 }
 
-/* The handles are the parent's; the lock may be held by a thread that does not exist here. */
+/* Initializes the lock again: a thread that does not exist in the child may hold it. */
 void keys_forked(struct stag_heap *heap)
 {
 	if (!heap->keys)
@@ -405,7 +423,7 @@ void keys_forked(struct stag_heap *heap)
 	lock_init(&heap->keys->lock);
 }
 
-/* ---- the face ---- */
+/* ---- public calls ---- */
 
 static struct reg_entry *new_table(const struct stag_heap *heap)
 {
@@ -421,12 +439,13 @@ static int check_device(const struct stag_heap *heap, const struct ibv_pd *pd,
 	if (heap_check_attached(heap) != 0)
 		return EINVAL;
 	if (!pd)
-		return heap_fail(EINVAL, "a device without a protection domain");
+		return heap_fail(EINVAL, "heap %s: the protection domain is NULL", heap->name);
 	if (attr && attr->comp_mask)
-		return heap_fail(EINVAL, "unknown fields of the device (comp_mask %#llx)",
-				 (unsigned long long)attr->comp_mask);
+		return heap_fail(EINVAL, "heap %s: unknown attributes (comp_mask %#llx)",
+				 heap->name, (unsigned long long)attr->comp_mask);
 	if (attr && attr->bind_qp && attr->bind_qp->pd != pd)
-		return heap_fail(EINVAL, "the queue pair for windows is of another domain");
+		return heap_fail(EINVAL, "heap %s: bind_qp belongs to another protection domain",
+				 heap->name);
 	return 0;
 }
 
@@ -446,7 +465,8 @@ static int add_device(struct stag_heap *heap, struct ibv_pd *pd,
 	while (i < STAG_HEAP_MAX_DEVICES && keys->device[i].pd)
 		i++;
 	if (i == STAG_HEAP_MAX_DEVICES)
-		return heap_fail(ENOSPC, "heap %s: there are %u devices already", heap->name, i);
+		return heap_fail(ENOSPC, "heap %s: it has %u devices already, the maximum",
+				 heap->name, i);
 	if (!keys->table[i])
 		keys->table[i] = new_table(heap);
 	if (!keys->table[i])
@@ -493,7 +513,7 @@ STAG_EXPORT int stag_heap_remove_device(struct stag_heap *heap, unsigned int dev
 	return err;
 }
 
-/* Figure 7, where the look-up found no match. */
+/* Figure 7, after the look-up without a lock found no valid entry. */
 static int find_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
 		     struct stag_heap_keys *out)
 {
@@ -507,7 +527,7 @@ static int find_keys(struct stag_heap *heap, unsigned int device, const void *pt
 	if (!heap_holds(heap, ptr))
 		return heap_fail(ENOENT, "%p is not in heap %s", ptr, heap->name);
 	index = heap_head(heap, heap_index(heap, ptr)); /* 704, 706 */
-	err = registration(heap, device, index);
+	err = ensure_registered(heap, device, index);
 	if (err)
 		return -err;
 	entry = &keys->table[device][index];
@@ -515,7 +535,7 @@ static int find_keys(struct stag_heap *heap, unsigned int device, const void *pt
 	return 0;
 }
 
-/* A function of its own, so that the look-up saves no registers. */
+/* Not inlined, so that the fast path of the look-up need not save registers. */
 static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, unsigned int device,
 						      const void *ptr, struct stag_heap_keys *out)
 {
@@ -529,7 +549,7 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 	return err;
 }
 
-/* The slot may belong to a run, whose first entry represents all. */
+/* Looks up the entry of the run's first slot, which stands for the whole run. */
 static __attribute__((noinline)) int find_keys_of_run(struct stag_heap *heap, unsigned int device,
 						      const void *ptr, struct stag_heap_keys *keys)
 {
@@ -546,8 +566,9 @@ static __attribute__((noinline)) int find_keys_of_run(struct stag_heap *heap, un
 }
 
 /*
- * [0047]: from the pointer to the index, from there to both tables. In a slot behind the first of a run they
- * never match: its blockId turned when it was a block for the last time.
+ * [0047]: turns the pointer into an index, and compares the entries of both tables there. For a
+ * slot after the first of a run these never match: the slot's blockId was incremented when the last
+ * block in it was released.
  */
 STAG_EXPORT int stag_heap_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
 			       struct stag_heap_keys *keys)

@@ -11,7 +11,7 @@
 
 #define MIN_BLOCK   (256ull << 10)
 #define MAX_BLOCK   (1ull << 30)
-#define MAX_AREA    (1ull << 45) /* a third of what a process has to give addresses for */
+#define MAX_AREA    (1ull << 45) /* a quarter of a process's 47 bits of addresses */
 #define MIN_SLICE   12u
 #define MAX_SLICE   16u
 #define SHARED_MAPS 3u
@@ -26,7 +26,7 @@ static unsigned int log2_up(uint64_t value)
 	return value <= 1 ? 0 : 64 - (unsigned int)__builtin_clzll(value - 1);
 }
 
-/* 256 slices to a block, as far as their size is sensible. */
+/* Chooses 256 slices in a block, if that makes a slice of 4 to 64 KiB. */
 static unsigned int slice_shift(unsigned int block_shift)
 {
 	unsigned int shift = block_shift - 8;
@@ -70,7 +70,10 @@ void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map)
 		  heap->geo.max_blocks);
 }
 
-/* Header, masks of slices, starts, spans, bitmaps. */
+/*
+ * Computes offsets in a block's header: struct heap_block, mask of free slices, starts, spans,
+ * bitmaps.
+ */
 static void lay_out_block(struct stag_heap *heap)
 {
 	uint64_t mask_bytes = (heap->geo.num_slices + 63) / 64 * sizeof(uint64_t);
@@ -78,7 +81,7 @@ static void lay_out_block(struct stag_heap *heap)
 
 	heap->geo.mask_offset = round_up(sizeof(struct heap_block), 64);
 	heap->geo.start_offset = round_up(heap->geo.mask_offset + mask_bytes, 64);
-	/* One for each slice of the slot: every pointer has a start to look up. */
+	/* A start for each slice of the slot, so that span_of() works for every pointer. */
 	heap->geo.spans_offset =
 		heap->geo.start_offset +
 		(sizeof(uint32_t) << (heap->geo.block_shift - heap->geo.slice_shift));

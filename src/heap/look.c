@@ -2,7 +2,7 @@
 /*
  * look.c - a snapshot of a heap, for tools.
  *
- * Private memory at the heap's address into which its file is read: the table when the snapshot is
+ * Reads the heap's file into private memory at the heap's address: the tables when the snapshot is
  * taken, a block's header while that block is inspected. Nothing is mapped, because reading a
  * mapped page while its block is released would allocate it again. Since the snapshot does not
  * change while it is read, and nothing in it is trusted, the file may belong to anyone.
@@ -24,7 +24,7 @@
 
 /* ---- reading ------------------------------------------------------------------ */
 
-/* Bytes that the file does not have read as zero, like a hole. */
+/* Reads from the file. Bytes after its end read as zero, like a hole. */
 static void read_at(int fd, void *to, uint64_t offset, uint64_t length)
 {
 	uint64_t done = 0;
@@ -67,7 +67,7 @@ static void read_block(struct stag_heap *heap, uint32_t index)
 
 /* ---- one block at a time --------------------------------------------------------- */
 
-/* An entry and the block that it was of. */
+/* Repeats until the entry did not change while the header was read. */
 void look_fetch(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_desc after;
@@ -104,7 +104,7 @@ void look_end(struct stag_heap *heap)
 	munmap(heap->header, heap->header->size);
 }
 
-/* ---- taking one ---------------------------------------------------------------------- */
+/* ---- taking a snapshot ----------------------------------------------------------------- */
 
 static int open_regular(const char *path)
 {
@@ -140,7 +140,7 @@ static int open_files(struct stag_heap *heap, struct heap_header *header)
 	return heap->files.area_fd < 0 ? heap->files.area_fd : 0;
 }
 
-static int make_room(const struct heap_header *header)
+static int reserve_addresses(const struct heap_header *header)
 {
 	void *want = (void *)header->address, *got;
 	int rc = 0;
@@ -160,14 +160,14 @@ static int make_room(const struct heap_header *header)
 	return rc;
 }
 
-static int take_picture(struct stag_heap *heap)
+static int take_snapshot(struct stag_heap *heap)
 {
 	struct heap_header header;
 	int rc = open_files(heap, &header);
 
 	if (rc != 0)
 		return rc;
-	rc = make_room(&header);
+	rc = reserve_addresses(&header);
 	if (rc != 0)
 		return rc;
 	memcpy((void *)header.address, &header, sizeof(header));
@@ -192,7 +192,7 @@ STAG_EXPORT struct stag_heap *stag_heap_look(const char *name)
 	heap = heap_new(name, NULL);
 	if (!heap)
 		return heap_refuse(name, -ENOMEM);
-	rc = take_picture(heap);
+	rc = take_snapshot(heap);
 	if (rc == 0)
 		return heap;
 	heap_delete(heap);

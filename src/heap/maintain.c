@@ -50,7 +50,7 @@ STAG_EXPORT uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags)
 	return heap_check_attached(heap) == 0 ? proc_reap(heap, flags) : 0;
 }
 
-static void give_back(struct stag_heap *heap)
+static void release_unused(struct stag_heap *heap)
 {
 	uint64_t now = maintain_now();
 
@@ -59,7 +59,7 @@ static void give_back(struct stag_heap *heap)
 	block_release_idle(heap, now);
 }
 
-static uint64_t tick(const struct stag_heap *heap)
+static uint64_t tick_interval(const struct stag_heap *heap)
 {
 	uint64_t half = (uint64_t)heap->maintain.retain_ns / 2;
 
@@ -68,7 +68,7 @@ static uint64_t tick(const struct stag_heap *heap)
 	return half < MIN_TICK_NS ? MIN_TICK_NS : half;
 }
 
-static void nap(struct stag_heap *heap, uint64_t ns)
+static void wait_for_stop(struct stag_heap *heap, uint64_t ns)
 {
 	struct timespec until;
 	uint64_t at = clock_ns() + ns;
@@ -85,11 +85,11 @@ static void *maintain(void *arg)
 
 	lock_acquire(&heap->maintain.lock);
 	while (!heap->maintain.stop) {
-		nap(heap, tick(heap));
+		wait_for_stop(heap, tick_interval(heap));
 		if (heap->maintain.stop)
 			break;
 		lock_release(&heap->maintain.lock);
-		give_back(heap);
+		release_unused(heap);
 		keys_publish(heap);
 		if (clock_ns() >= reap_at) {
 			proc_reap(heap, 0);
@@ -101,7 +101,7 @@ static void *maintain(void *arg)
 	return NULL;
 }
 
-/* The program's signals are for the program's threads. */
+/* Blocks all signals in the new thread: they are for the program's own threads. */
 int maintain_start(struct stag_heap *heap)
 {
 	pthread_condattr_t attr;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * process.c - attached and dead processes, and the reaping of what the dead had.
+ * process.c - the process table: attaching, detaching, and reaping of dead processes.
  *
- * A process has a byte of the shared object locked through an open file description of its own. The
- * kernel releases the lock when the last thread of the process has ended, and nothing of it runs
- * after that: so a process that gets the lock of a slot in use knows that the slot's process is
- * dead, is the only one to know, and if it dies too, another gets the lock.
+ * A process holds a lock on one byte of the shared object, through an open file description of its
+ * own. The kernel releases the lock when the last thread of the process has ended, and nothing of
+ * it runs after that: so a process that gets the lock of a slot in use knows that the slot's
+ * process is dead, is the only one to know, and if it dies too, another gets the lock.
  */
 #include "heap.h"
 

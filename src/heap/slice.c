@@ -11,14 +11,14 @@
 #include <assert.h>
 #include <string.h>
 
-#define TO_TRY 8u /* blocks in the list where not every one fits */
+#define TO_TRY 8u /* blocks tried in each list */
 
 static uint64_t *mask_of(const struct stag_heap *heap, struct heap_block *block)
 {
 	return (uint64_t *)((char *)block + heap->geo.mask_offset);
 }
 
-/* Exact to 16, then four to a doubling. */
+/* Returns the list for a length: one for each up to 15, then four for each doubling. */
 static uint32_t list_of(uint32_t longest)
 {
 	uint32_t log;
@@ -44,7 +44,7 @@ static void unlink_block(struct stag_heap *heap, struct heap_block *block)
 	block->fit_list = HEAP_FIT_LISTS;
 }
 
-/* The first bit from `from` on that is set (or clear); bits if none. */
+/* Returns the first bit from `from` on that is set (or clear), or `bits` if there is none. */
 static uint32_t next_bit(const uint64_t *mask, uint32_t bits, uint32_t from, bool set)
 {
 	while (from < bits) {
@@ -88,7 +88,7 @@ static uint32_t longest_run(const struct stag_heap *heap, const uint64_t *mask)
 	return longest;
 }
 
-/* The lowest place; bits: none. */
+/* Returns the lowest slice where n free ones begin, or the number of slices if there are none. */
 static uint32_t find_run(const struct stag_heap *heap, const uint64_t *mask, uint32_t n,
 			 uint32_t step)
 {
@@ -149,7 +149,10 @@ static bool take_from(struct stag_heap *heap, struct heap_block *block, uint32_t
 	return true;
 }
 
-/* In the list of its own length not every block fits; in the longer ones, the first does. */
+/*
+ * In the list for n not every block fits; in lists for longer runs the first does, except if step >
+ * 1.
+ */
 static bool take_from_list(struct stag_heap *heap, uint32_t which, uint32_t n, uint32_t step,
 			   struct heap_block **block, uint32_t *first)
 {
@@ -185,7 +188,7 @@ static void leave_lists(struct stag_heap *heap, struct heap_block *block)
 }
 
 /* Keeps one empty block in reserve; others become idle, for all processes. */
-static void emptied(struct stag_heap *heap, struct heap_block *block)
+static void keep_or_make_idle(struct stag_heap *heap, struct heap_block *block)
 {
 	if (!heap->local.reserve) {
 		block->empty_since = maintain_now();
@@ -204,17 +207,20 @@ void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first
 	assert(block->free_slices <= heap->geo.num_slices - heap->geo.header_slices);
 	relink(heap, block);
 	if (is_empty(heap, block))
-		emptied(heap, block);
+		keep_or_make_idle(heap, block);
 }
 
-/* Slices that another thread gave meanwhile may have been taken instead. */
+/*
+ * The block may be empty still: slices that another thread freed meanwhile may have been taken
+ * instead.
+ */
 void slice_adopted(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_block *block = heap_block_at(heap, index);
 
 	assert(lock_held(&heap->local.lock));
 	if (is_empty(heap, block) && heap->local.reserve != block)
-		emptied(heap, block);
+		keep_or_make_idle(heap, block);
 }
 
 struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * span.c - spans: objects of one size in consecutive slices, and who has freed which.
+ * span.c - spans: objects of one size in consecutive slices, and the bitmaps of freed ones.
  *
- * When a span is made its `freed` and `shared` bits are zero, since they were when it was retired
- * (or are, in memory from the system): an object is free only after both are. So a block's
- * live shared objects can be counted from the bitmaps alone, whatever its owner was
- * doing when it died.
+ * An object's bit in `free` is set only after its bits in `freed` and `shared` are clear. So both
+ * bitmaps are zero when a span is retired, and when the next one is created there; memory from the
+ * system is zero, too. Therefore a block's live shared objects can be counted from the bitmaps
+ * alone, whatever its owner was doing when it died.
  */
 #include "heap.h"
 
@@ -66,7 +66,9 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 	return span;
 }
 
-/* Its only object is in use from the beginning. A pointer into a later slice is no allocation. */
+/*
+ * Creates a span with one object, in use. Only its first slice has a start: no object begins later.
+ */
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
 {
 	struct heap_block *block;
@@ -98,8 +100,7 @@ void span_retire(struct stag_heap *heap, struct heap_span *span)
 }
 
 /*
- * Clears `freed` first: a process that dies or stops in between leaves no object that is free
- * twice.
+ * Clears `freed` before it sets `free`: if the process dies in between, no object is in both.
  */
 static uint32_t collect_word(struct heap_span *span, _Atomic uint64_t *freed,
 			     _Atomic uint64_t *shared, uint32_t i)
@@ -135,9 +136,9 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span)
 }
 
 /*
- * Sets hints only, none of them in the block, which may be released by now, or have another owner.
- * A process that finds the bits already set notifies no one: so the owner at the time when they
- * were set is notified. A later owner has cleared them (slice_adopt()).
+ * Sets hints only. They are outside the block, which may have been released by now, or have another
+ * owner. Callers skip this if the bit in `pending` is set already: the owner has been notified
+ * then. A later owner clears `pending` (slice_adopt()).
  */
 __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t index,
 					       uint64_t groups)
@@ -153,7 +154,7 @@ __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t 
 	hint_set(&map, index);
 }
 
-/* The bit is the last that is touched of the block: from then on it is the owner's to give away. */
+/* Does not access the block after the `freed` bit is set: the owner may release it from then on. */
 void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number)
 {
 	uint32_t index = heap_index(heap, span);

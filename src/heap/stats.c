@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stats.c - what is in the heap, found by walking over it while others go on.
+ * stats.c - counts blocks, objects and processes; approximate while other processes allocate.
  */
 #include "heap.h"
 
@@ -24,7 +24,7 @@ static void count_spans(struct stag_heap *heap, struct heap_block *header,
 	}
 }
 
-/* In an orphan only shared objects are left. */
+/* Counts the objects of a live or orphaned block. */
 static void count_objects(struct stag_heap *heap, uint64_t state, struct stag_heap_block *block)
 {
 	struct heap_block *header = heap_block_at(heap, block->index);
@@ -45,7 +45,7 @@ static int pid_of(struct stag_heap *heap, int slot)
 	return slot < 0 ? 0 : (int)heap_load(&heap->procs[slot].pid);
 }
 
-/* Returns false if there is none. */
+/* Returns false if the slot has no block. */
 static bool describe(struct stag_heap *heap, uint32_t index, struct stag_heap_block *block)
 {
 	struct heap_desc *desc = &heap->descs[index];

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * thread.c - what a thread allocates from, when the span at hand does not do.
+ * thread.c - per-thread state: finds a span for a thread whose current one is full, and retires
+ * unused spans.
  *
- * A thread's spans are its own: no lock. Objects that others free are bits in the span, and
- * come back when the thread runs dry (thread_collect()). Spans of a thread that has ended go, with
- * all that is left in them, to the next thread that comes.
+ * A thread needs no lock for its own spans. Objects that others free in them are bits in the span's
+ * `freed`, which the thread collects when it has no free object left (thread_collect()). The state
+ * of a thread that has ended, with its spans and the objects in them, is reused by the next new
+ * thread.
  *
- * What a thread has no use for it gives back when it is asked to (thread_wait()). Somebody else (trimming, mostly
- * the maintainer) may do that for a thread that is outside: see stop().
+ * A thread retires its unused spans on request (thread_wait()). Another thread, mostly the
+ * maintainer, may do that for a thread that is outside the heap's code: see stop_thread().
  */
 #include "heap.h"
 
@@ -22,31 +24,33 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define PATIENCE   1000u /* yields */
-#define SPINS	   2000u
-#define POOR_LIMIT 16u
-#define TO_ADD_UP  32u
+#define PATIENCE   1000u /* yields before giving up, or sleeping */
+#define SPINS	   2000u /* before sleeping */
+#define POOR_LIMIT 16u	 /* poor spans used in a row before another span is created */
+#define TO_ADD_UP  32u	 /* spans examined by is_tight() */
 
-/* Where a thread keeps its state in heaps other than the one used last. */
-struct seat {
+/* An entry of the calling thread's list of its state in each heap; thread_here caches one. */
+struct thread_entry {
 	struct thread_here here;
-	struct seat *next;
+	struct thread_entry *next;
 };
 
 __thread struct thread_here thread_here = {THREAD_NOWHERE, NULL};
-static __thread struct seat *seats;
-static pthread_key_t seats_key;
+static __thread struct thread_entry *entries;
+static pthread_key_t entries_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool have_membarrier;
 
 static void tidy(struct heap_thread *thread);
 
-/* Full, so that the fast path need not ask whether there is one. */
+/*
+ * The current span of a thread that has none. It is full, so the fast path needs no check for NULL.
+ */
 static struct heap_span no_span;
 
-/* ---- threads come and go -------------------------------------------------- */
+/* ---- threads start and end ------------------------------------------------ */
 
-static void vacate(struct stag_heap *heap, void *arg)
+static void release_state(struct stag_heap *heap, void *arg)
 {
 	struct heap_thread *thread = arg;
 
@@ -56,26 +60,26 @@ static void vacate(struct stag_heap *heap, void *arg)
 
 static void thread_ends(void *arg)
 {
-	for (struct seat *seat = arg, *next; seat; seat = next) {
-		next = seat->next;
-		heap_with(seat->here.serial, vacate, seat->here.thread);
-		free(seat);
+	for (struct thread_entry *entry = arg, *next; entry; entry = next) {
+		next = entry->next;
+		heap_with(entry->here.serial, release_state, entry->here.thread);
+		free(entry);
 	}
 	thread_here.serial = THREAD_NOWHERE;
-	seats = NULL;
+	entries = NULL;
 }
 
 static void init_once(void)
 {
-	if (pthread_key_create(&seats_key, thread_ends) != 0)
+	if (pthread_key_create(&entries_key, thread_ends) != 0)
 		abort();
 	have_membarrier =
 		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 	if (!have_membarrier)
-		log_info("heap: no membarrier (%m): what other threads keep is not tidied up");
+		log_info("heap: no membarrier (%m): unused memory of idle threads cannot be "
+			 "trimmed");
 }
 
-/* A process with threads waits here for all processors, for milliseconds or, on busy ones, much longer. */
 void thread_init(void)
 {
 	pthread_once(&once, init_once);
@@ -100,7 +104,7 @@ static struct heap_thread *new_thread(struct stag_heap *heap)
 	return thread;
 }
 
-static struct heap_thread *seat_thread(struct stag_heap *heap)
+static struct heap_thread *take_thread_state(struct stag_heap *heap)
 {
 	HOLD_FOR_SCOPE(&heap->local.lock);
 	for (struct heap_thread *t = heap->local.threads; t; t = t->next) {
@@ -112,40 +116,40 @@ static struct heap_thread *seat_thread(struct stag_heap *heap)
 	return new_thread(heap);
 }
 
-/* Seats in heaps that were detached. */
-static void clear_seats(void)
+/* Removes the entries of heaps that were detached. */
+static void drop_detached_entries(void)
 {
-	for (struct seat **at = &seats; *at;) {
-		struct seat *seat = *at;
+	for (struct thread_entry **at = &entries; *at;) {
+		struct thread_entry *entry = *at;
 
-		if (heap_with(seat->here.serial, NULL, NULL)) {
-			at = &seat->next;
+		if (heap_with(entry->here.serial, NULL, NULL)) {
+			at = &entry->next;
 			continue;
 		}
-		*at = seat->next;
-		free(seat);
+		*at = entry->next;
+		free(entry);
 	}
-	pthread_setspecific(seats_key, seats);
+	pthread_setspecific(entries_key, entries);
 }
 
-static struct heap_thread *sit_down(struct stag_heap *heap)
+static struct heap_thread *join_heap(struct stag_heap *heap)
 {
-	struct seat *seat;
+	struct thread_entry *entry;
 
-	clear_seats();
-	seat = malloc(sizeof(*seat));
-	if (!seat)
+	drop_detached_entries();
+	entry = malloc(sizeof(*entry));
+	if (!entry)
 		return NULL;
-	seat->here = (struct thread_here){heap->serial, seat_thread(heap)};
-	if (!seat->here.thread) {
-		free(seat);
+	entry->here = (struct thread_here){heap->serial, take_thread_state(heap)};
+	if (!entry->here.thread) {
+		free(entry);
 		return NULL;
 	}
-	seat->next = seats;
-	seats = seat;
-	pthread_setspecific(seats_key, seats);
-	thread_here = seat->here;
-	return seat->here.thread;
+	entry->next = entries;
+	entries = entry;
+	pthread_setspecific(entries_key, entries);
+	thread_here = entry->here;
+	return entry->here.thread;
 }
 
 struct heap_thread *thread_find(struct stag_heap *heap)
@@ -154,13 +158,13 @@ struct heap_thread *thread_find(struct stag_heap *heap)
 
 	if (heap_check_attached(heap) != 0)
 		return NULL;
-	for (struct seat *seat = seats; seat; seat = seat->next) {
-		if (seat->here.serial != heap->serial)
+	for (struct thread_entry *entry = entries; entry; entry = entry->next) {
+		if (entry->here.serial != heap->serial)
 			continue;
-		thread_here = seat->here;
-		return seat->here.thread;
+		thread_here = entry->here;
+		return entry->here.thread;
 	}
-	thread = sit_down(heap);
+	thread = join_heap(heap);
 	if (!thread)
 		errno = heap_fail(ENOMEM, "heap %s: no memory for another thread", heap->name);
 	return thread;
@@ -176,7 +180,7 @@ void thread_forget_all(struct stag_heap *heap)
 	heap->local.threads = NULL;
 }
 
-/* ---- in and out ------------------------------------------------------------ */
+/* ---- entering, and stopping other threads ----------------------------------- */
 
 static inline void relax(void)
 {
@@ -188,10 +192,10 @@ static inline void relax(void)
 }
 
 /*
- * Spins: the wait takes some microseconds, and sleeping would cost a system call here and another
- * one in the thread that wakes this one.
+ * Waits outside until start_thread(). Spins first: the wait takes some microseconds, and sleeping
+ * costs a system call here and another one in the thread that wakes this one.
  */
-static void stay_out(struct heap_thread *thread)
+static void wait_outside(struct heap_thread *thread)
 {
 	thread_leave(thread);
 	for (unsigned int i = 0; i < SPINS; i++) {
@@ -203,28 +207,31 @@ static void stay_out(struct heap_thread *thread)
 	lock_release(&thread->stop_lock);
 }
 
-/* The thread is inside, which the requesting thread can see. */
+/*
+ * Called by the thread inside (busy is set): a thread that has set STOP_WAIT waits for it to leave.
+ */
 void thread_wait(struct heap_thread *thread)
 {
-	uint32_t asked = STOP_TIDY;
+	uint32_t request = STOP_TIDY;
 
-	if (atomic_compare_exchange_strong(&thread->stop, &asked, STOP_NOT))
+	if (atomic_compare_exchange_strong(&thread->stop, &request, STOP_NOT))
 		tidy(thread);
-	else if (asked == STOP_WAIT)
-		stay_out(thread);
+	else if (request == STOP_WAIT)
+		wait_outside(thread);
 }
 
-static void start(struct heap_thread *thread)
+static void start_thread(struct heap_thread *thread)
 {
 	atomic_store_explicit(&thread->stop, STOP_NOT, memory_order_release);
 	lock_release(&thread->stop_lock);
 }
 
 /*
- * Keeps the thread out until start(). Not with heap->local.lock held, which the thread may want on its way
- * out. False: it does not come out, or this system has no membarrier.
+ * Keeps the thread out until start_thread(). The caller must not hold heap->local.lock, which the
+ * thread may need before it leaves. Returns false if the thread does not leave in time, or if the
+ * system has no membarrier.
  */
-static bool stop(struct heap_thread *thread)
+static bool stop_thread(struct heap_thread *thread)
 {
 	if (!have_membarrier && thread != thread_here.thread)
 		return false;
@@ -236,13 +243,16 @@ static bool stop(struct heap_thread *thread)
 			return true;
 		sched_yield();
 	}
-	start(thread);
+	start_thread(thread);
 	return false;
 }
 
 /* ---- spans with room --------------------------------------------------------- */
 
-/* Appended at the end, so that it has time to get more room. */
+/*
+ * Appends the span to the list of those with room, so that more objects are freed before it is
+ * used.
+ */
 static void list_room(struct heap_thread *thread, struct heap_span *span)
 {
 	struct heap_span **head = &thread->room[span->class];
@@ -289,7 +299,10 @@ static void retire(struct heap_thread *thread, struct heap_span *span)
 	span_retire(thread->heap, span);
 }
 
-/* Others freed in it. Under heap->local.lock, and by the thread or with it stopped. */
+/*
+ * Collects objects that others have freed in a span. Called under heap->local.lock, by the thread
+ * itself, with it stopped, or after it has ended.
+ */
 static void collect_span(struct heap_thread *thread, struct heap_span *span)
 {
 	if (span_collect(thread->heap, span) == 0 || span == thread->current[span->class])
@@ -350,7 +363,7 @@ static void collect_block(struct stag_heap *heap, struct heap_thread *me, uint32
 
 	if (desc_phase(state) != BLOCK_LIVE || desc_slot(state) != (int)heap->slot ||
 	    desc_is_run(state))
-		return; /* what is pending there is for another */
+		return; /* the hint is stale: the block has another owner */
 	groups = atomic_exchange(&heap->hints.pending[index], 0);
 	for (; groups != 0; groups &= groups - 1) {
 		uint32_t first = (uint32_t)__builtin_ctzll(groups) << heap->geo.group_shift;
@@ -372,8 +385,11 @@ static void empty_inbox(struct heap_thread *thread)
 	}
 }
 
-/* A process that died may have freed objects without notifying us. */
-static void suspect_all(struct stag_heap *heap)
+/*
+ * Marks all our blocks as pending after a death: the process may have freed objects and set no
+ * hint.
+ */
+static void mark_all_after_death(struct stag_heap *heap)
 {
 	uint64_t deaths = atomic_load(&heap->header->deaths);
 
@@ -392,7 +408,7 @@ void thread_collect(struct stag_heap *heap, struct heap_thread *me)
 	struct hint_map *map = &heap->hints.pending_blocks;
 
 	assert(lock_held(&heap->local.lock));
-	suspect_all(heap);
+	mark_all_after_death(heap);
 	for (uint32_t i = hint_next(map, 0); i != HINT_NONE; i = hint_next(map, i + 1)) {
 		hint_clear(map, i);
 		collect_block(heap, me, i);
@@ -401,9 +417,9 @@ void thread_collect(struct stag_heap *heap, struct heap_thread *me)
 		empty_inbox(me);
 }
 
-/* ---- the thread runs dry ------------------------------------------------------- */
+/* ---- the current span is full ---------------------------------------------------- */
 
-/* The one that was at hand is full, and in no list. */
+/* Replaces the current span, which is full. It goes into no list until an object is freed in it. */
 static void set_current(struct heap_thread *thread, unsigned int class, struct heap_span *span)
 {
 	struct heap_span *before = thread->current[class];
@@ -415,7 +431,9 @@ static void set_current(struct heap_thread *thread, unsigned int class, struct h
 		span_set_at_hand(span, true);
 }
 
-/* Less than a quarter of it is free, though it had time to get more: it will be full again soon. */
+/*
+ * Returns whether less than a quarter is free: the span, the oldest in the list, will be full soon.
+ */
 static bool is_poor(const struct heap_span *span)
 {
 	return span->num_free < heap_load(&span->count) / 4;
@@ -492,7 +510,8 @@ static bool use_new_block(struct heap_thread *thread, unsigned int class)
 }
 
 /*
- * Returns whether less than an eighth of the spans with room is free, as far as they were checked.
+ * Returns whether less than an eighth of the objects in the first TO_ADD_UP spans with room is
+ * free.
  */
 static bool is_tight(const struct heap_thread *thread, unsigned int class)
 {
@@ -507,10 +526,10 @@ static bool is_tight(const struct heap_thread *thread, unsigned int class)
 }
 
 /*
- * Under a steady load with all spans nearly full, each span would be current for an object or two
- * only. One more span makes that rare. No block is taken for it.
+ * Adds a span if all with room are nearly full: under a steady load each would be current for an
+ * object or two only. Does not take a new block for it.
  */
-static bool ease(struct heap_thread *thread, unsigned int class)
+static bool use_extra_span(struct heap_thread *thread, unsigned int class)
 {
 	struct stag_heap *heap = thread->heap;
 	struct heap_span *span;
@@ -530,11 +549,10 @@ static bool ease(struct heap_thread *thread, unsigned int class)
 bool thread_refill(struct heap_thread *thread, unsigned int class)
 {
 	return thread->current[class]->summary != 0 || refill_current(thread, class) ||
-	       ease(thread, class) || use_first(thread, class) || use_collected(thread, class) ||
-	       use_new_block(thread, class);
+	       use_extra_span(thread, class) || use_first(thread, class) ||
+	       use_collected(thread, class) || use_new_block(thread, class);
 }
 
-/* A span that was full has room, or one that is not at hand is empty. */
 void thread_free_edge(struct heap_thread *thread, struct heap_span *span)
 {
 	if (span == thread->current[span->class])
@@ -580,7 +598,8 @@ static void retire_unused(struct heap_thread *thread)
 }
 
 /*
- * A thread that sleeps for a lock has to be woken by one that has work to do: trimming sleeps last.
+ * Yields before it sleeps: a sleeping thread must be woken by the holder of the lock, which would
+ * delay a thread that allocates.
  */
 void thread_lock_last(struct stag_heap *heap)
 {
@@ -600,7 +619,10 @@ static void retire_all(struct heap_thread *thread)
 	retire_kept(thread);
 }
 
-/* By the thread, inside; and what the maintainer would do for the process, which need not lock anything then. */
+/*
+ * Handles STOP_TIDY; called by the thread, inside. Does the maintainer's process-wide work, too, so
+ * that the maintainer need not take the lock.
+ */
 static void tidy(struct heap_thread *thread)
 {
 	struct stag_heap *heap = thread->heap;
@@ -620,15 +642,18 @@ static void tidy(struct heap_thread *thread)
 
 static void trim_thread(struct heap_thread *thread)
 {
-	if (!stop(thread))
+	if (!stop_thread(thread))
 		return;
 	thread_lock_last(thread->heap);
 	retire_all(thread);
 	lock_release(&thread->heap->local.lock);
-	start(thread);
+	start_thread(thread);
 }
 
-/* Threads are only ever added to the list, at its head. */
+/*
+ * Collects for ended threads and medium spans. Returns the list of threads, which can be walked
+ * without the lock: threads are only added, at its head.
+ */
 static struct heap_thread *collect_all(struct stag_heap *heap)
 {
 	struct heap_thread *first;
@@ -646,16 +671,16 @@ void thread_trim(struct stag_heap *heap)
 		trim_thread(t);
 }
 
-/* A thread idle since the last request is trimmed on its behalf. */
+/* If the last request is still pending, the thread is idle, and is trimmed by the caller. */
 bool thread_ask_to_trim(struct stag_heap *heap)
 {
 	bool at_work = atomic_exchange(&heap->local.tidied, false);
 	struct heap_thread *first = at_work ? atomic_load(&heap->local.threads) : collect_all(heap);
 
 	for (struct heap_thread *t = first; t; t = t->next) {
-		uint32_t asked = STOP_NOT;
+		uint32_t request = STOP_NOT;
 
-		if (!atomic_compare_exchange_strong(&t->stop, &asked, STOP_TIDY))
+		if (!atomic_compare_exchange_strong(&t->stop, &request, STOP_TIDY))
 			trim_thread(t);
 	}
 	return at_work;
