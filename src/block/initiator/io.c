@@ -35,7 +35,8 @@ enum {
 
 #define FUA_BIT 0x08
 
-static const uint8_t zeroes[4096];
+/* Sent for STAG_BLOCK_ZERO, never written. Not const, so that it takes no space in the file. */
+static uint8_t zeroes[4096];
 
 /* ---- the data's memory -------------------------------------------------------------------- */
 
@@ -263,7 +264,7 @@ static void fill(const struct stag_block *b, struct initiator_cmd *c,
 		return;
 	case STAG_BLOCK_ZERO:
 		c->cdb[0] = OP_WRITE_SAME;
-		c->own = (struct iovec){(void *)(uintptr_t)zeroes, b->info.block};
+		c->own = (struct iovec){zeroes, b->info.block};
 		use_own(c);
 		return;
 	case STAG_BLOCK_UNMAP:

@@ -6,6 +6,8 @@
  */
 #include "block/scsi/ops.h"
 
+#include "base/zero.h"
+
 enum { UNMAP = 0x08, NDOB = 0x01 };
 
 /* ---- WRITE SAME ------------------------------------------------------------------------ */
@@ -49,11 +51,6 @@ enum scsi_next scsi_op_write_same(struct scsi_cmd *c)
 	if (scsi_data_out(c) != block)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_BAD_INFORMATION_UNIT);
 	return scsi_collect(c, block);
-}
-
-static bool is_zero(const uint8_t *p, uint32_t len)
-{
-	return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
 }
 
 enum scsi_next scsi_op_write_same_collected(struct scsi_cmd *c)
