@@ -31,7 +31,7 @@ enum {
 #define ADDRESS	 0x4000000000ull
 #define POINTERS 16
 
-static uint8_t *pristine; /* with some values, and a client */
+static uint8_t *pristine; /* a region with some values and a client, which each input starts from */
 static struct pool_region region, twin;
 static uint8_t record[POOL_RECORD_MAX];
 
@@ -74,7 +74,7 @@ static void fill_pool(void)
 	pool_core_close(&core);
 }
 
-static void start(void)
+static void reset_region(void)
 {
 	struct pool_format format = {
 		.size = SIZE, .address = ADDRESS, .max_clients = 8, .num_buckets = 2};
@@ -101,7 +101,7 @@ static void take_name(struct input *in, struct pool_request *rq)
 	rq->name_length = (uint16_t)(1 + take(in, 1) % 5);
 }
 
-/* Some of them are valid, some are not. */
+/* Returns a pointer that is valid for some inputs and not for others. */
 static struct stag_pool_ptr take_ptr(struct input *in, const struct stag_pool_ptr *known)
 {
 	uint8_t n = (uint8_t)take(in, 1);
@@ -141,7 +141,7 @@ static void one_operation(struct input *in, struct pool_core *core, struct pool_
 		known[take(in, 1) % POINTERS] = answer.ptr;
 }
 
-/* Any region is either usable or refused. */
+/* Operates on a region: `is_ours` if no input has changed it; any other one may be refused, but must not crash. */
 static void operate(struct input *in, bool is_ours)
 {
 	struct stag_pool_ptr known[POINTERS] = {0};
@@ -166,7 +166,7 @@ static void operate(struct input *in, bool is_ours)
 		CHECK(!*why);
 }
 
-static void look_around(void)
+static void read_and_list(void)
 {
 	struct pool_request rq = {.op = STAG_POOL_GET, .name = "bcd", .name_length = 3};
 	static uint8_t page[2000];
@@ -186,7 +186,8 @@ static void raw_record(struct input *in)
 	int rc = pool_record_check(&region, copy, in->len, &header);
 
 	CHECK(rc == 0 || rc == -EAGAIN || rc == -EBADMSG);
-	rc = pool_record_apply(&region, copy, in->len, NULL); /* as if its hash had been checked */
+	rc = pool_record_apply(&region, copy, in->len,
+			       NULL); /* even though its hash may be wrong */
 	CHECK(rc == 0 || rc == -EBADMSG || rc == -EALREADY || rc == -EPROTO || rc == -EILSEQ);
 	CHECK(memcmp(region.at, pristine, POOL_FIXED) == 0);
 	free(copy);
@@ -219,7 +220,7 @@ static void sealed_record(struct input *in)
 	pool_record_apply(&region, copy, length, NULL);
 	free(copy);
 	CHECK(memcmp(region.at, pristine, POOL_FIXED) == 0);
-	look_around();
+	read_and_list();
 	operate(in, false);
 }
 
@@ -311,7 +312,7 @@ static void read_bytes(struct input *in)
 			CHECK(l.read.at + l.read.value_length <= l.length - 32);
 		free(fed);
 	}
-	look_around();
+	read_and_list();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -323,7 +324,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		(kind == GREETINGS ? greetings : kind == WELCOMES ? welcomes : texts)(&in);
 		return 0;
 	}
-	start();
+	reset_region();
 	if (kind == REQUESTS)
 		requests(&in);
 	else if (kind == ANSWERS)

@@ -32,11 +32,11 @@
 #define RECORD_ROOM (POOL_RECORD_MAX + 4096u)
 
 struct client {
-	struct rdma_cm_id *id; /* NULL: nobody */
+	struct rdma_cm_id *id; /* NULL: the entry is free */
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_comp_channel *channel;
 	struct ibv_mr *mr;
-	uint8_t *in, *out; /* NODE_DEPTH messages; one */
+	uint8_t *in, *out; /* room for NODE_DEPTH messages; for one */
 	struct pool_who who;
 	uint32_t rights;
 	bool attached;
@@ -60,10 +60,10 @@ static struct {
 	bool hung, gone[2];
 	uint8_t uuid[16];
 	pthread_t thread;
-	pthread_mutex_t lock; /* the thread has it while it does something */
+	pthread_mutex_t lock; /* the thread holds it except while it sleeps */
 	atomic_bool stop, unleased, withhold, throws_out;
 	atomic_int fault;
-	atomic_ullong executed, messages, asked, proofs, let_in;
+	atomic_ullong executed, messages, reads, proofs, attached_count;
 } fake;
 
 /* ---- carrying out ------------------------------------------------------------------------ */
@@ -109,7 +109,7 @@ static void upload(struct client *c, struct pool_request *rq, const uint8_t *val
 	change(c, rq, answer);
 }
 
-/* Waits: there is nobody else to serve meanwhile. -1: the client is gone. */
+/* Reads or writes a client's memory and waits for the completion. Returns -1 if the client is gone. */
 static int move_bytes(struct client *c, enum ibv_wr_opcode how, uint64_t address, uint32_t key,
 		      uint32_t length)
 {
@@ -155,7 +155,7 @@ static int serve_read(struct client *c, const struct pool_request *rq, struct po
 {
 	int rc = 0;
 
-	fake.asked++;
+	fake.reads++;
 	pool_look(&fake.region, rq, answer);
 	if (answer->status == 0 && answer->length > rq->length)
 		answer->status = EMSGSIZE;
@@ -240,7 +240,7 @@ static void end_client(struct client *c)
 	*c = (struct client){0};
 }
 
-static void take_over(bool drop)
+static void promote_other(bool drop)
 {
 	fake.primary = 1 - fake.primary;
 	fake.epoch++;
@@ -279,7 +279,7 @@ static int send_answers(struct client *c, size_t used)
 	return wc.status == IBV_WC_SUCCESS ? 0 : -1;
 }
 
-/* false: the client has gone, or was sent away. */
+/* Serves one request. Returns false if the client is gone or is to be disconnected. */
 static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advertised, size_t *used)
 {
 	static struct node_facts facts;
@@ -290,7 +290,7 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 	int rc = 0;
 
 	if (rq->op == POOL_OP_ATTACH) {
-		fake.let_in++;
+		fake.attached_count++;
 		attach(c, rq, &answer, &facts);
 	} else if (fake.throws_out) {
 		return false;
@@ -304,7 +304,7 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 	} else if (rq->op == POOL_OP_LIST) {
 		pool_list(&fake.region, rq, names, 1024, &answer);
 	} else if (rq->op == POOL_OP_SWITCH) {
-		take_over(true); /* and the answer is lost on its way */
+		promote_other(true); /* and the answer is lost */
 		return false;
 	} else if (!pool_op_changes(rq->op)) {
 		rc = serve_read(c, rq, &answer);
@@ -320,15 +320,15 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 	if (rc == 0 && fault == FAKE_RIGHT)
 		return pool_message_answer(c->out, NODE_MESSAGE, used, &answer) == 0;
 	if (fault == FAKE_HANGS) {
-		take_over(false);
+		promote_other(false);
 		fake.hung = true;
 	} else if (fault != FAKE_RIGHT) {
-		take_over(true);
+		promote_other(true);
 	}
 	return false;
 }
 
-/* false: the client is no more. */
+/* Serves the requests of one message. Returns false if the client is gone or is to be disconnected. */
 static bool serve_message(struct client *c, const struct ibv_wc *wc)
 {
 	const uint8_t *bytes = c->in + wc->wr_id * NODE_MESSAGE;
@@ -347,7 +347,7 @@ static bool serve_message(struct client *c, const struct ibv_wc *wc)
 		    (!c->attached && rq.op != POOL_OP_ATTACH) ||
 		    !serve_one(c, &rq, advertised, &used))
 			return fake.hung;
-		/* Half a message's answers at a time: they come in several. */
+		/* Sends when a message is half full, so that answers come in several messages. */
 		if (used > POOL_MESSAGE_HEADER &&
 		    (used > NODE_MESSAGE / 2 || i + 1 == message.count)) {
 			if (send_answers(c, used) != 0)
@@ -422,8 +422,8 @@ static void admit_client(struct rdma_cm_id *id, const struct admit_session *sess
 		end_client(c);
 }
 
-/* A caller at a listener that is not the primary's is told where that is; one at a dead node's, nothing. */
-static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
+/* Judges a connection request. A node that is not primary refers to the primary; one that is gone just rejects. */
+static void on_connect_request(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 {
 	int node = event->listen_id == fake.listeners[1];
 	struct admit_place place = {.epoch = fake.epoch};
@@ -434,7 +434,7 @@ static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 
 	memcpy(said, event->param.conn.private_data, length);
 	if (node != fake.primary && fake.hung)
-		place.epoch--; /* it knows nothing of another */
+		place.epoch--; /* a hung node does not know the new primary */
 	else if (node != fake.primary)
 		place.primary = fake.where[fake.primary];
 	verdict = admit_judge(fake.admit, clock_ns(), "127.0.0.1", 9, &place, said, length, reply,
@@ -450,7 +450,7 @@ static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 	}
 }
 
-static void hear_cm(void)
+static void handle_cm_events(void)
 {
 	struct rdma_cm_event *event, copy;
 	uint8_t said[256];
@@ -464,13 +464,13 @@ static void hear_cm(void)
 		}
 		rdma_ack_cm_event(event);
 		if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST)
-			knock(copy.id, &copy);
+			on_connect_request(copy.id, &copy);
 		else if (copy.event == RDMA_CM_EVENT_DISCONNECTED)
 			end_client(copy.id->context);
 	}
 }
 
-static void sleep_a_little(void)
+static void wait_for_events(void)
 {
 	struct pollfd fds[MAX_CLIENTS + 1] = {{.fd = fake.events->fd, .events = POLLIN}};
 	int n = 1;
@@ -489,7 +489,7 @@ static void sleep_a_little(void)
 	pthread_mutex_lock(&fake.lock);
 }
 
-static void take_events(struct client *c)
+static void drain_cq_event(struct client *c)
 {
 	struct pollfd fd = {.fd = c->id ? c->channel->fd : -1, .events = POLLIN};
 	struct ibv_cq *cq;
@@ -503,12 +503,12 @@ static void *fake_node_thread(void *arg)
 {
 	pthread_mutex_lock(&fake.lock);
 	while (!fake.stop) {
-		hear_cm();
+		handle_cm_events();
 		for (int i = 0; i < MAX_CLIENTS; i++) {
-			take_events(&fake.clients[i]);
+			drain_cq_event(&fake.clients[i]);
 			serve(&fake.clients[i]);
 		}
-		sleep_a_little();
+		wait_for_events();
 	}
 	pthread_mutex_unlock(&fake.lock);
 	return arg;
@@ -602,7 +602,7 @@ void fake_fault(enum fake_fault fault)
 void fake_move(void)
 {
 	pthread_mutex_lock(&fake.lock);
-	take_over(true);
+	promote_other(true);
 	pthread_mutex_unlock(&fake.lock);
 }
 
@@ -652,9 +652,9 @@ void fake_throw_out(bool throw)
 	fake.throws_out = throw;
 }
 
-uint64_t fake_let_in(void)
+uint64_t fake_attached(void)
 {
-	return fake.let_in;
+	return fake.attached_count;
 }
 
 uint64_t fake_proofs(void)
@@ -672,7 +672,7 @@ uint64_t fake_messages(void)
 	return fake.messages;
 }
 
-uint64_t fake_asked(void)
+uint64_t fake_reads(void)
 {
-	return fake.asked;
+	return fake.reads;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fake_node.h - nodes for clients to be tested with: one region in this process, listeners at two ports, a thread that serves whoever
- * came through the primary's. Nothing is replicated: what is shown is how a client takes it when the primary is another.
+ * fake_node.h - two fake nodes to test the client with: one region in this process, a listener for each node, and a thread
+ * that serves the clients of the primary's listener. Nothing is replicated: the tests show how a client copes when the
+ * primary changes.
  */
 #ifndef POOL_FAKE_NODE_H
 #define POOL_FAKE_NODE_H
@@ -12,12 +13,12 @@
 
 #define FAKE_SECRET "what ann and the nodes know"
 
-/* Faults of a node, at the next request that changes something, or at all of them. */
+/* The primary's fault at the next request that changes an object. Afterwards the other node is primary. */
 enum fake_fault {
 	FAKE_RIGHT,
-	FAKE_DIES_BEFORE, /* it is gone before it did anything */
-	FAKE_DIES_AFTER,  /* it has done it, and is gone before it says so */
-	FAKE_HANGS, /* it has done it, and says nothing more, to anybody; the other one takes over */
+	FAKE_DIES_BEFORE, /* dies before it carries the request out */
+	FAKE_DIES_AFTER,  /* carries the request out, and dies before it answers */
+	FAKE_HANGS,	  /* carries the request out, and answers no client any more */
 };
 
 void fake_start(uint64_t size);
@@ -25,19 +26,19 @@ void fake_stop(void);
 const char *fake_where(int node); /* 0, 1: "127.0.0.1:PORT" */
 const struct pool_region *fake_region(void);
 void fake_fault(enum fake_fault fault);
-void fake_move(void);		     /* the other node is primary: connections end */
-void fake_forget(void);		     /* every client that it knows */
-void fake_gone(int node, bool gone); /* nobody answers there */
-/* The header of what is at ptr is broken; once more: whole again. */
+void fake_move(void);		     /* the other node becomes primary, and all connections end */
+void fake_forget(void);		     /* removes all clients from the region */
+void fake_gone(int node, bool gone); /* gone: ends the node's connections and rejects new ones */
+/* Damages the header of the object at ptr; a second call repairs it. */
 void fake_tear(const struct stag_pool_ptr *ptr);
-/* Its adapter minds no lease: who attaches from now on is told so. */
+/* unleased: reports to clients that attach from now on that its adapter enforces no lease. */
 void fake_unleased(bool unleased);
-void fake_throw_out(bool throw);   /* whoever asks for something, once he was let in */
-void fake_withhold(bool withhold); /* that what was read is fresh: nobody says so */
-uint64_t fake_let_in(void);	   /* how often somebody was */
-uint64_t fake_proofs(void);	   /* that were asked for */
-uint64_t fake_executed(void);	   /* changes that were carried out */
-uint64_t fake_messages(void);	   /* that came */
-uint64_t fake_asked(void);	   /* reads that were asked for */
+void fake_throw_out(bool throw);   /* throw: disconnects an attached client at its next request */
+void fake_withhold(bool withhold); /* withhold: does not answer FRESH requests */
+uint64_t fake_attached(void);	   /* ATTACH requests served */
+uint64_t fake_proofs(void);	   /* FRESH requests received */
+uint64_t fake_executed(void);	   /* changes carried out */
+uint64_t fake_messages(void);	   /* messages received */
+uint64_t fake_reads(void);	   /* reads served by the node's software */
 
 #endif

@@ -82,7 +82,7 @@ static int make_queues(struct raw *r)
 	return 0;
 }
 
-/* Connects, and has what the node said in `said`: 1, it accepted; 0, it rejected. */
+/* Connects, and copies the node's private data to `said`. Returns 1 if the node accepted, 0 if it rejected. */
 static int greet(struct raw *r, uint16_t port, const void *greeting, int len, uint8_t *said,
 		 size_t *said_len)
 {
@@ -121,7 +121,7 @@ static void drop_id(struct raw *r)
 	r->id = NULL;
 }
 
-static int come_in(struct raw *r, uint16_t port, const char *user, const char *secret)
+static int authenticate(struct raw *r, uint16_t port, const char *user, const char *secret)
 {
 	uint8_t out[ADMIT_MAX], said[256];
 	char primary[ROLL_ADDRESS_LEN];
@@ -152,7 +152,7 @@ int raw_open(struct raw *r, uint16_t port, const char *user, const char *secret)
 	*r = (struct raw){.events = rdma_create_event_channel()};
 	if (!r->events)
 		return -errno;
-	rc = come_in(r, port, user, secret);
+	rc = authenticate(r, port, user, secret);
 	if (rc != 0)
 		raw_close(r);
 	return rc;
@@ -176,7 +176,7 @@ void raw_close(struct raw *r)
 	*r = (struct raw){0};
 }
 
-/* The next completion that is a receive's or not a send's: of an answer, or of a read. */
+/* Waits for the next completion that is not a send's: that of an answer or of a read. */
 static int await_wc(struct raw *r, struct ibv_wc *wc)
 {
 	time_t until = time(NULL) + PATIENCE_S;
@@ -195,7 +195,7 @@ static int await_wc(struct raw *r, struct ibv_wc *wc)
 	}
 }
 
-int raw_say(struct raw *r, struct pool_request *rq)
+int raw_send(struct raw *r, struct pool_request *rq)
 {
 	uint8_t *at = r->messages + NODE_DEPTH * NODE_MESSAGE;
 	struct ibv_sge sge = {.addr = (uintptr_t)at, .lkey = r->mr->lkey};
@@ -219,7 +219,7 @@ int raw_say(struct raw *r, struct pool_request *rq)
 }
 
 /* Reads the slots that the rest of the message announces as open. */
-static int hear_slots(struct raw *r, size_t length, size_t where, unsigned int n)
+static int read_slots(struct raw *r, size_t length, size_t where, unsigned int n)
 {
 	struct pool_answer answer;
 	struct node_slot s;
@@ -237,7 +237,7 @@ static int hear_slots(struct raw *r, size_t length, size_t where, unsigned int n
 	return 0;
 }
 
-int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer)
+int raw_receive(struct raw *r, const struct pool_request *rq, struct pool_answer *answer)
 {
 	struct pool_message header;
 	struct ibv_wc wc;
@@ -255,17 +255,17 @@ int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *a
 	if (rc == 0 && answer->sequence != rq->sequence)
 		rc = -EPROTO;
 	if (rc == 0)
-		rc = hear_slots(r, wc.byte_len, where, header.count - 1u);
+		rc = read_slots(r, wc.byte_len, where, header.count - 1u);
 	if (rc == 0)
 		r->epoch = header.epoch;
 	return rc;
 }
 
-int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer)
+int raw_request(struct raw *r, struct pool_request *rq, struct pool_answer *answer)
 {
-	int rc = raw_say(r, rq);
+	int rc = raw_send(r, rq);
 
-	return rc == 0 ? raw_hear(r, rq, answer) : rc;
+	return rc == 0 ? raw_receive(r, rq, answer) : rc;
 }
 
 int raw_attach(struct raw *r, const uint64_t id[2], bool again)
@@ -275,7 +275,7 @@ int raw_attach(struct raw *r, const uint64_t id[2], bool again)
 				  .ptr = {.address = id[0], .generation = id[1]},
 				  .sequence = UINT64_MAX};
 	struct pool_answer answer;
-	int rc = raw_ask(r, &rq, &answer);
+	int rc = raw_request(r, &rq, &answer);
 
 	if (rc != 0 || answer.status != 0)
 		return rc != 0 ? rc : (int)answer.status;

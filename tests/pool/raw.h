@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * raw.h - a client of a pool's node, on bare verbs: one connection, one request at a time. What it is told is not
- * checked more than the stories need; nothing is tried twice.
+ * raw.h - a client of a pool's node, on bare verbs: one connection, one request at a time. It checks answers no more than
+ * the tests need, and retries nothing.
  */
 #ifndef STAG_TEST_POOL_RAW_H
 #define STAG_TEST_POOL_RAW_H
@@ -12,7 +12,7 @@
 #include "pool/admit/protocol.h"
 #include "pool/memory/memory.h"
 
-#define RAW_MEMORY (1u << 20) /* of its own, for values */
+#define RAW_MEMORY (1u << 20) /* bytes of the client's memory for values */
 
 struct raw {
 	struct rdma_event_channel *events;
@@ -20,33 +20,38 @@ struct raw {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr, *memory_mr;
-	uint8_t *messages; /* NODE_DEPTH to receive to, one to send */
+	uint8_t *messages; /* NODE_DEPTH receive buffers, one send buffer */
 	uint8_t *memory;   /* the node may read and write it */
 	struct admit_session session;
 	struct node_facts facts;
 	uint64_t epoch, sequence;
-	uint32_t open;			/* slots, a bit each, */
-	uint32_t slot_rkey[NODE_SLOTS]; /* and their keys */
-	uint32_t ends;			/* the next request's message ends this key; 0: none */
-	uint8_t answer[NODE_MESSAGE];	/* the last */
+	uint32_t open;			/* open staging slots, a bit each */
+	uint32_t slot_rkey[NODE_SLOTS]; /* the slots' keys */
+	uint32_t ends;		      /* key that the next request's message invalidates; 0: none */
+	uint8_t answer[NODE_MESSAGE]; /* the last message received */
 };
 
-/* -EACCES: refused; -EAGAIN: later; -EREMCHG: not here; others: no connection. Nothing is left then. */
+/*
+ * Connects and authenticates. Returns -EACCES if refused, -EAGAIN to try later, -EREMCHG if the node is not primary, or
+ * another -errno if there was no connection. On failure there is nothing to close.
+ */
 int raw_open(struct raw *r, uint16_t port, const char *user, const char *secret);
 void raw_close(struct raw *r);
-int raw_attach(struct raw *r, const uint64_t id[2],
-	       bool again); /* the answer's status, or -errno */
-/* A sequence of 0 becomes the next one. -errno: the connection is gone. */
-int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer);
-int raw_say(struct raw *r, struct pool_request *rq); /* and nothing more, */
-int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
-/* Bytes of the region, to its memory. */
+/* Returns the answer's status, or -errno. */
+int raw_attach(struct raw *r, const uint64_t id[2], bool again);
+/* Sends a request and receives its answer. A sequence of 0 becomes the next one. -errno: the connection is gone. */
+int raw_request(struct raw *r, struct pool_request *rq, struct pool_answer *answer);
+/* The two halves of raw_request(). */
+int raw_send(struct raw *r, struct pool_request *rq);
+int raw_receive(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
+/* Reads bytes of the region into the client's memory. */
 int raw_fetch(struct raw *r, uint64_t address, uint64_t length);
-/* Writes to a slot. -ENOTCONN: it was refused. The request for what is there. */
+/* Writes to a slot. Returns -ENOTCONN if the write was refused. */
 int raw_stage(struct raw *r, unsigned int slot, uint32_t offset, const void *bytes,
 	      uint32_t length);
+/* Makes the insert request for the bytes in a slot. */
 struct pool_request raw_staged(struct raw *r, unsigned int slot, uint32_t length);
-/* Reads one-sided. Returns 0, -ENOENT, -EAGAIN (ask the node), or -ENOTCONN. */
+/* Reads one-sided. Returns 0, -ENOENT, -EAGAIN (the node has to be asked), or -ENOTCONN. */
 int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
 
 #endif

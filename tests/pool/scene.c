@@ -67,7 +67,7 @@ struct pool_who scene_client(struct scene *s, uint64_t id)
 
 /* ---- records --------------------------------------------------------------------- */
 
-/* Does what the adapter does with a value that a client writes to the staging memory. */
+/* Places a value in the staging memory as the adapter does when a client writes it there. */
 static void stage(struct scene *s, const struct pool_request *request, unsigned int i)
 {
 	if (request->source != POOL_SOURCE_STAGED || request->length == 0)
@@ -116,7 +116,7 @@ int scene_change(struct scene *s, struct pool_who *who, const struct pool_reques
 	return rc;
 }
 
-/* Up to position `to` of the log. */
+/* Copies the log up to position `to` to the ring. */
 static void send_log(struct scene *s, uint64_t to)
 {
 	struct pool_segment segments[2];
@@ -128,7 +128,7 @@ static void send_log(struct scene *s, uint64_t to)
 	s->sent = to;
 }
 
-static void apply_there(struct scene *s, uint64_t to)
+static void apply_at_standby(struct scene *s, uint64_t to)
 {
 	struct pool_staging staging = {.at = s->staging, .length = SCENE_STAGING};
 
@@ -143,7 +143,7 @@ void scene_settle(struct scene *s)
 	struct pool_staging own = {s->pending[0].staged, s->pending[0].staged_at,
 				   s->pending[0].staged_length, true};
 
-	apply_there(s, to);
+	apply_at_standby(s, to);
 	assert_int_equal(pool_settle(&s->core, s->log.at + s->pending[0].from % SCENE_LOG,
 				     s->pending[0].length, &own),
 			 0);
@@ -161,11 +161,11 @@ void scene_settle_all(struct scene *s)
 
 void scene_expect_same(const struct scene *s)
 {
-	/* not assert_memory_equal(), which looks at each byte */
+	/* assert_memory_equal() would be slow: it compares byte by byte. */
 	assert_true(memcmp(s->a.at, s->b.at, s->a.size) == 0);
 }
 
-void scene_expect_right(const struct scene *s)
+void scene_expect_valid(const struct scene *s)
 {
 	char why[200] = "";
 
@@ -179,14 +179,14 @@ void scene_promote(struct scene *s, unsigned int kept)
 
 	for (unsigned int i = 0; i < s->num_pending; i++) {
 		if (i < kept)
-			apply_there(s, s->pending[i].from + s->pending[i].length);
+			apply_at_standby(s, s->pending[i].from + s->pending[i].length);
 		free(s->pending[i].staged);
 	}
 	s->num_pending = 0;
 	pool_core_close(&s->core);
 	s->a = s->b;
 	s->b = old;
-	memcpy(s->b.at, s->a.at, s->a.size); /* the old one returns, and is resynchronised */
+	memcpy(s->b.at, s->a.at, s->a.size); /* the old primary returns and is resynchronised */
 	memset((void *)s->ring.at, 0, SCENE_LOG);
 	s->log.put = s->log.tail = s->sent = s->ring.get = 0;
 	assert_int_equal(pool_region_adopt(&s->a, s->a.at, s->a.size), 0);
@@ -258,7 +258,7 @@ struct pool_request scene_put(uint64_t sequence, const char *name, const void *v
 
 /* ---- one-sided ------------------------------------------------------------------- */
 
-/* Returns a copy of the bytes at an address of the region, as if read over a network. */
+/* Returns an allocated copy of the bytes at an address of the region, as if read over a network. */
 static void *fetch(const struct pool_region *r, uint64_t address, uint64_t length)
 {
 	uint64_t offset = pool_offset(r, address);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scene.h - a primary and its standby without anything between them: two regions, a log, and the ring it is copied to.
+ * scene.h - a primary and its standby without a network: two regions, the primary's log, and the ring it is copied to.
  */
 #ifndef POOL_SCENE_H
 #define POOL_SCENE_H
@@ -17,15 +17,15 @@ struct scene {
 	struct pool_core core;
 	struct pool_log log;
 	struct pool_ring ring;
-	uint64_t sent; /* of the log, to the ring */
+	uint64_t sent; /* position up to which the log was copied to the ring */
 	struct {
 		uint64_t number, from;
 		size_t length;
-		uint8_t *staged; /* the primary's copy of what the record names */
+		uint8_t *staged; /* the primary's copy of the staged value that the record names */
 		uint64_t staged_at, staged_length;
-	} pending[SCENE_PENDING]; /* made, and not applied */
+	} pending[SCENE_PENDING]; /* records that are made and not applied, oldest first */
 	unsigned int num_pending;
-	uint8_t *staging; /* at the standby */
+	uint8_t *staging; /* the standby's staging memory */
 	uint64_t epoch;
 };
 
@@ -34,23 +34,23 @@ void scene_close(struct scene *s);
 
 struct pool_who scene_client(struct scene *s, uint64_t id);
 
-/* Made, and pending. As pool_change(). */
+/* Makes a record, which is pending then. Returns as pool_change(). */
 int scene_change(struct scene *s, struct pool_who *who, const struct pool_request *request,
 		 struct pool_answer *answer);
-/* The oldest that is pending is applied, there and here. */
+/* Applies the oldest pending record, at the standby and at the primary. */
 void scene_settle(struct scene *s);
 void scene_settle_all(struct scene *s);
-void scene_expect_same(const struct scene *s); /* every byte of both */
-void scene_expect_right(const struct scene *s);
+void scene_expect_same(const struct scene *s); /* every byte of both regions */
+void scene_expect_valid(const struct scene *s);
 
-/* The primary is gone. The first `kept` of what is pending have reached the standby, which goes on from there. */
+/* Kills the primary and promotes the standby, which has received the first `kept` pending records. */
 void scene_promote(struct scene *s, unsigned int kept);
 
-/* Made and applied: the answer's status. */
+/* Makes a record and applies it. Returns the answer's status. */
 int scene_do(struct scene *s, struct pool_who *who, struct pool_request *request,
 	     struct pool_answer *answer);
 
-/* A value of more than POOL_DIRECT_MAX; the same, in many records. */
+/* The same for a value of more than POOL_DIRECT_MAX bytes, in many records. */
 int scene_upload(struct scene *s, struct pool_who *who, struct pool_request *request,
 		 struct pool_answer *answer);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_admit.c - who comes in, and above all who does not.
+ * test_admit.c - authentication of clients and nodes, and above all refusals.
  *
- * As `test_pool_admit caught` it is about a build with a fault: it has to be found.
+ * `test_pool_admit caught` is for a build with a deliberate fault: it succeeds if a test fails.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -37,7 +37,7 @@ struct fixture {
 	struct admit *admit;
 	uint64_t now;
 	char address[16];
-	struct admit_session inside; /* as the node sees it */
+	struct admit_session inside; /* the node's side of the session */
 	uint8_t reply[ADMIT_MAX];
 	size_t reply_len;
 };
@@ -59,7 +59,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static enum admit_verdict knock(const void *greeting, size_t len)
+static enum admit_verdict judge_greeting(const void *greeting, size_t len)
 {
 	struct admit_place place = {.epoch = 12, .primary = "bee:4791"};
 
@@ -67,7 +67,7 @@ static enum admit_verdict knock(const void *greeting, size_t len)
 			   greeting, len, node.reply, &node.reply_len, &node.inside);
 }
 
-/* Says hello and makes a proof of what comes back. */
+/* Sends a hello, and makes the proof for the challenge that comes back. */
 static int prove(struct admit_session *s, enum admit_as as, const char *name, const char *secret,
 		 uint8_t *proof)
 {
@@ -77,7 +77,7 @@ static int prove(struct admit_session *s, enum admit_as as, const char *name, co
 	int len = admit_say_hello(s, as, name, hello);
 
 	assert_true(len > 0);
-	assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(hello, (size_t)len), ADMIT_NO);
 	len = admit_say_proof(s, secret, node.reply, node.reply_len, &epoch, primary, proof);
 	if (len > 0) {
 		assert_int_equal(epoch, 12);
@@ -86,38 +86,39 @@ static int prove(struct admit_session *s, enum admit_as as, const char *name, co
 	return len;
 }
 
-static enum admit_verdict come(enum admit_as as, const char *name, const char *secret)
+static enum admit_verdict authenticate(enum admit_as as, const char *name, const char *secret)
 {
 	struct admit_session s;
 	uint8_t proof[ADMIT_MAX];
 	int len = prove(&s, as, name, secret, proof);
 
 	assert_true(len > 0);
-	return knock(proof, (size_t)len);
+	return judge_greeting(proof, (size_t)len);
 }
 
-static void who_knows_the_secret_comes_in(void **state)
+static void client_with_the_secret_is_admitted(void **state)
 {
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 	assert_string_equal(node.inside.name, "ann");
 	assert_int_equal(node.inside.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
 }
 
-static void a_node_comes_in_under_its_own_name(void **state)
+static void node_is_admitted_under_its_own_name(void **state)
 {
-	assert_int_equal(come(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
 	assert_string_equal(node.inside.name, "bee");
 	assert_int_equal(node.inside.rights, USER_RIGHT_NODE);
 }
 
-static void who_does_not_know_it_stays_outside(void **state)
+static void wrong_secret_or_user_is_refused(void **state)
 {
-	assert_int_equal(come(ADMIT_CLIENT, "ann", "ann's own secret, of some lengtH"), ADMIT_NO);
-	assert_int_equal(come(ADMIT_CLIENT, "eve", ann_secret), ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", "ann's own secret, of some lengtH"),
+			 ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "eve", ann_secret), ADMIT_NO);
 	assert_int_equal(node.reply_len, sizeof(struct admit_head));
-	/* A client is no node, and the nodes' secret is no client's. */
-	assert_int_equal(come(ADMIT_NODE, "ann", ann_secret), ADMIT_NO);
-	assert_int_equal(come(ADMIT_CLIENT, "pool", pool_secret), ADMIT_NO);
+	/* A client cannot come as a node, nor is the nodes' secret good for a client. */
+	assert_int_equal(authenticate(ADMIT_NODE, "ann", ann_secret), ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "pool", pool_secret), ADMIT_NO);
 }
 
 static void the_node_proves_itself_too(void **state)
@@ -127,13 +128,13 @@ static void the_node_proves_itself_too(void **state)
 	const void *facts;
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
 	len = admit_make_welcome(node.admit, &node.inside, "facts", 5, welcome);
 	assert_true(len > 5);
 	assert_int_equal(admit_hear_welcome(&s, ann_secret, welcome, (size_t)len, &facts), 5);
 	assert_memory_equal(facts, "facts", 5);
 	assert_int_equal(s.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
-	/* Whichever bit is another, it is not from a node of this pool. */
+	/* With any bit flipped, except in the unused bytes 9 to 15, the welcome is not from a node of this pool. */
 	for (int i = 0; i < len; i++) {
 		for (int bit = 0; bit < 8; bit++) {
 			welcome[i] ^= (uint8_t)(1 << bit);
@@ -157,10 +158,10 @@ static void a_proof_is_good_once(void **state)
 	uint8_t proof[ADMIT_MAX];
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 	node.now += 3600 * NS_PER_S;
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 }
 
 static void a_challenge_expires(void **state)
@@ -170,24 +171,24 @@ static void a_challenge_expires(void **state)
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 	node.now += 11 * NS_PER_S;
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 }
 
-static void a_challenge_is_for_who_asked(void **state)
+static void challenge_is_bound_to_the_address(void **state)
 {
 	struct admit_session s;
 	uint8_t proof[ADMIT_MAX];
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 	strcpy(node.address, "10.1.1.2");
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 }
 
 /*
- * A challenge from another node, or from this one before a restart, is not accepted: the visitor asks for a new
- * one, and it does not count as a wrong secret.
+ * A proof for a challenge of another node, or of this one before a restart, is refused with EAGAIN: the client requests
+ * a new challenge, and the failure does not count as a wrong secret.
  */
-static void a_challenge_of_another_node_is_none(void **state)
+static void challenge_of_another_node_is_refused(void **state)
 {
 	struct admit_session s;
 	uint8_t proof[ADMIT_MAX];
@@ -197,15 +198,15 @@ static void a_challenge_of_another_node_is_none(void **state)
 	admit_destroy(node.admit);
 	node.admit = admit_create(uuid, &users);
 	for (int i = 0; i < 100; i++) {
-		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+		assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 		assert_int_equal(
 			admit_hear_welcome(&s, ann_secret, node.reply, node.reply_len, &facts),
 			-EAGAIN);
 	}
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
-/* Not one bit of a proof may be another; what is behind it is padding. */
+/* Any flipped bit of a proof is noticed; the bytes behind it are padding. */
 static void a_proof_with_any_bit_flipped_is_wrong(void **state)
 {
 	for (size_t i = 0; i < sizeof(struct admit_proof); i++) {
@@ -215,13 +216,13 @@ static void a_proof_with_any_bit_flipped_is_wrong(void **state)
 			int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 			proof[i] ^= (uint8_t)(1 << bit);
-			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
-			node.now += 5 * NS_PER_S; /* patience */
+			assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
+			node.now += 5 * NS_PER_S; /* forget earlier failures */
 		}
 	}
 }
 
-/* Flipped on the way: the proof that follows is for another hello. */
+/* If the hello is altered on its way, the proof that follows does not match it. */
 static void a_hello_with_any_byte_flipped_admits_nobody(void **state)
 {
 	for (size_t i = 0; i < sizeof(struct admit_hello); i++) {
@@ -232,18 +233,18 @@ static void a_hello_with_any_byte_flipped_admits_nobody(void **state)
 		int len = admit_say_hello(&s, ADMIT_CLIENT, "ann", hello);
 
 		hello[i] ^= (uint8_t)(1 + dice(255));
-		assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
+		assert_int_equal(judge_greeting(hello, (size_t)len), ADMIT_NO);
 		len = admit_say_proof(&s, ann_secret, node.reply, node.reply_len, &epoch, primary,
 				      proof);
 		if (len > 0)
-			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+			assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 		else
 			assert_int_equal(len, -EACCES);
 		node.now += 5 * NS_PER_S;
 	}
 }
 
-static void a_challenge_with_any_byte_flipped_is_seen(void **state)
+static void challenge_with_any_byte_flipped_admits_nobody(void **state)
 {
 	for (size_t i = 0; i < offsetof(struct admit_challenge, epoch); i++) {
 		struct admit_session s;
@@ -252,14 +253,14 @@ static void a_challenge_with_any_byte_flipped_is_seen(void **state)
 		uint64_t epoch;
 		int len = admit_say_hello(&s, ADMIT_CLIENT, "ann", hello);
 
-		knock(hello, (size_t)len);
-		if (i == 6 || i == 7) /* says nothing there */
+		judge_greeting(hello, (size_t)len);
+		if (i == 6 || i == 7) /* unused in a challenge */
 			continue;
 		node.reply[i] ^= (uint8_t)(1 + dice(255));
 		len = admit_say_proof(&s, ann_secret, node.reply, node.reply_len, &epoch, primary,
 				      proof);
 		if (len > 0)
-			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+			assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 		node.now += 5 * NS_PER_S;
 	}
 }
@@ -276,12 +277,12 @@ static void noise_admits_nobody(void **state)
 			       (uint8_t[]){'S', 't', 'g', 'P', 1, (uint8_t)dice(6),
 					   (uint8_t)dice(3), 0},
 			       8);
-		assert_int_equal(knock(noise, len), ADMIT_NO);
+		assert_int_equal(judge_greeting(noise, len), ADMIT_NO);
 		assert_true(node.reply_len <= ADMIT_MAX);
 	}
 }
 
-static void who_guesses_waits(void **state)
+static void guessing_is_slowed_down(void **state)
 {
 	unsigned int refused = 0;
 
@@ -290,37 +291,37 @@ static void who_guesses_waits(void **state)
 		uint8_t proof[ADMIT_MAX];
 		int len = prove(&s, ADMIT_CLIENT, "ann", "a wrong secret, of some length", proof);
 
-		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+		assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
 		refused += node.reply[7];
 	}
 	assert_int_equal(refused, 92);
-	/* Even the right one is not looked at now. */
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
+	/* Even the right secret is not checked now. */
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
 	assert_int_equal(node.reply[7], 1);
-	/* From elsewhere it is, and here in a while. */
+	/* It is checked if it comes from another address, or later. */
 	strcpy(node.address, "10.1.1.3");
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 	strcpy(node.address, "10.1.1.1");
 	node.now += NS_PER_S;
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
-static void a_name_that_is_guessed_from_everywhere_waits(void **state)
+static void guessing_from_many_addresses_is_slowed_down(void **state)
 {
 	unsigned int refused = 0;
 
 	for (unsigned char i = 0; i < 200; i++) {
 		snprintf(node.address, sizeof(node.address), "10.2.0.%hhu", i);
-		come(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
+		authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
 		refused += node.reply[7];
 	}
 	assert_in_range(refused, 168, 200);
 	node.now += NS_PER_S;
 	snprintf(node.address, sizeof(node.address), "10.3.0.1");
-	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
-/* Challenges are not kept: however many ask, who has the secret comes in. */
+/* The node keeps no state for a challenge: a flood of hellos does not keep a client with the secret out. */
 static void a_flood_of_hellos_keeps_nobody_out(void **state)
 {
 	struct admit_session s, flood;
@@ -328,15 +329,15 @@ static void a_flood_of_hellos_keeps_nobody_out(void **state)
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 	for (int i = 0; i < 5000; i++)
-		knock(hello, (size_t)admit_say_hello(&flood, ADMIT_CLIENT, "ann", hello));
-	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
+		judge_greeting(hello, (size_t)admit_say_hello(&flood, ADMIT_CLIENT, "ann", hello));
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
 }
 
-/* After a failover all clients come at once, and perhaps again. */
-static void thousands_come_at_once(void **state)
+/* After a failover all clients authenticate at once, and perhaps again. */
+static void thousands_of_clients_are_admitted_at_once(void **state)
 {
 	for (int i = 0; i < 3000; i++)
-		assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+		assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
 static void on_abort(int signal)
@@ -348,22 +349,22 @@ int main(int argc, char **argv)
 {
 #define AT_DOOR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		AT_DOOR(who_knows_the_secret_comes_in),
-		AT_DOOR(a_node_comes_in_under_its_own_name),
-		AT_DOOR(who_does_not_know_it_stays_outside),
+		AT_DOOR(client_with_the_secret_is_admitted),
+		AT_DOOR(node_is_admitted_under_its_own_name),
+		AT_DOOR(wrong_secret_or_user_is_refused),
 		AT_DOOR(the_node_proves_itself_too),
 		AT_DOOR(a_proof_is_good_once),
 		AT_DOOR(a_challenge_expires),
-		AT_DOOR(a_challenge_is_for_who_asked),
-		AT_DOOR(a_challenge_of_another_node_is_none),
+		AT_DOOR(challenge_is_bound_to_the_address),
+		AT_DOOR(challenge_of_another_node_is_refused),
 		AT_DOOR(a_proof_with_any_bit_flipped_is_wrong),
 		AT_DOOR(a_hello_with_any_byte_flipped_admits_nobody),
-		AT_DOOR(a_challenge_with_any_byte_flipped_is_seen),
+		AT_DOOR(challenge_with_any_byte_flipped_admits_nobody),
 		AT_DOOR(noise_admits_nobody),
-		AT_DOOR(who_guesses_waits),
-		AT_DOOR(a_name_that_is_guessed_from_everywhere_waits),
+		AT_DOOR(guessing_is_slowed_down),
+		AT_DOOR(guessing_from_many_addresses_is_slowed_down),
 		AT_DOOR(a_flood_of_hellos_keeps_nobody_out),
-		AT_DOOR(thousands_come_at_once),
+		AT_DOOR(thousands_of_clients_are_admitted_at_once),
 	};
 
 	dice_start();

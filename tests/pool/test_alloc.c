@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_alloc.c - blocks of a region: none overlap, all come back, and what they cost.
+ * test_alloc.c - the allocator of a region's blocks: no blocks overlap, all memory is freed, and the overhead is bounded.
  */
 #include "scene.h"
 
@@ -24,7 +24,7 @@ struct block {
 static struct scene scene;
 static struct block blocks[MOST];
 static unsigned int num_blocks;
-static uint8_t *taken; /* a byte for each 16 of the region */
+static uint8_t *taken; /* one byte for each 16 bytes of the region */
 
 static int set_up(void **state)
 {
@@ -43,7 +43,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* ---- a record for each ----------------------------------------------------------- */
+/* ---- each operation in a record of its own --------------------------------------- */
 
 static uint8_t record[POOL_RECORD_MAX];
 static struct pool_build build;
@@ -71,7 +71,7 @@ static void mark(uint64_t at, uint64_t size, bool take)
 	}
 }
 
-/* false: there is no more memory for it */
+/* Returns false if memory ran out. */
 static bool alloc(uint64_t size, bool run)
 {
 	uint64_t at, got;
@@ -115,7 +115,7 @@ static void expect_start(const uint8_t *start)
 
 /* ---- stories --------------------------------------------------------------------- */
 
-static void what_was_filled_and_freed_is_as_it_was(void **state)
+static void memory_is_as_before_once_all_is_freed(void **state)
 {
 	uint8_t *start = malloc(scene.a.size);
 
@@ -124,9 +124,9 @@ static void what_was_filled_and_freed_is_as_it_was(void **state)
 	for (unsigned long round = 0; round < 2 + scaled(3); round++) {
 		while (alloc(a_size(), one_in(20)) && num_blocks < MOST - 1)
 			;
-		while (num_blocks > 0 && !one_in(300)) /* holes */
+		while (num_blocks > 0 && !one_in(300)) /* leave holes */
 			free_block((unsigned int)dice(num_blocks));
-		if (round % 2) { /* the lists, from the region */
+		if (round % 2) { /* rebuild the free lists from the region */
 			pool_core_close(&scene.core);
 			assert_int_equal(pool_core_open(&scene.core, &scene.a, scene.epoch), 0);
 		}
@@ -146,8 +146,8 @@ static void blocks_of_one_size_waste_little(void **state)
 		for (n = 0; alloc(size, false); n++)
 			;
 		used = scene.a.num_spans * POOL_SPAN;
-		if (n * size * 10 < used * 7) /* what is left behind whole slabs, and an eighth */
-			fail_msg("%lu blocks of %lu in %lu", n, (unsigned long)size,
+		if (n * size * 10 < used * 7) /* the rest behind whole slabs, and an eighth */
+			fail_msg("%lu blocks of %lu bytes took %lu bytes", n, (unsigned long)size,
 				 (unsigned long)used);
 		while (num_blocks > 0)
 			free_block(num_blocks - 1);
@@ -155,7 +155,7 @@ static void blocks_of_one_size_waste_little(void **state)
 }
 
 /* "The memory overhead per 64-byte value is at most 48 bytes." */
-static void a_value_of_64_bytes_costs_at_most_48_more(void **state)
+static void overhead_of_a_64_byte_value_is_at_most_48(void **state)
 {
 	struct pool_who who = scene_client(&scene, 1);
 	uint8_t value[64] = {1};
@@ -172,13 +172,13 @@ static void a_value_of_64_bytes_costs_at_most_48_more(void **state)
 	}
 	assert_int_equal(answer.status, ENOSPC);
 	cost = (double)scene.a.size / (double)n - sizeof(value);
-	printf("%lu values of 64 bytes in %lu: %.1f bytes more for each\n", (unsigned long)n,
+	printf("%lu values of 64 bytes in %lu bytes: overhead %.1f bytes each\n", (unsigned long)n,
 	       (unsigned long)scene.a.size, cost);
 	assert_true(cost <= 48);
 	scene_expect_same(&scene);
 }
 
-static void a_value_that_finds_no_room_leaves_nothing(void **state)
+static void failed_insert_leaves_no_trace(void **state)
 {
 	struct pool_who who = scene_client(&scene, 1);
 	static uint8_t value[POOL_DIRECT_MAX];
@@ -194,10 +194,10 @@ static void a_value_that_finds_no_room_leaves_nothing(void **state)
 		assert_int_equal(scene_do(&scene, &who, &rq, &answer), ENOSPC);
 	}
 	assert_int_equal(scene.core.room.free_spans, free_spans);
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void impossible_span_tables_are_refused(void **state)
 {
 	struct pool_core core;
 	struct pool_span *table = (struct pool_span *)(scene.a.at + scene.a.spans_at);
@@ -208,7 +208,8 @@ static void what_cannot_be_is_refused(void **state)
 		{.kind = POOL_SPAN_RUN, .spans = UINT32_MAX},
 		{.kind = POOL_SLAB, .used = 0},
 		{.kind = POOL_SLAB, .used = UINT16_MAX},
-		{.kind = POOL_SLAB + 95, .used = 1}, /* of several spans, without tails */
+		{.kind = POOL_SLAB + 95,
+		 .used = 1}, /* spans several entries, whose tails are missing */
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -225,11 +226,11 @@ int main(void)
 {
 #define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		STORY(what_was_filled_and_freed_is_as_it_was),
+		STORY(memory_is_as_before_once_all_is_freed),
 		STORY(blocks_of_one_size_waste_little),
-		STORY(a_value_of_64_bytes_costs_at_most_48_more),
-		STORY(a_value_that_finds_no_room_leaves_nothing),
-		STORY(what_cannot_be_is_refused),
+		STORY(overhead_of_a_64_byte_value_is_at_most_48),
+		STORY(failed_insert_leaves_no_trace),
+		STORY(impossible_span_tables_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_big.c - values that take long to come: through failovers, beside short ones, from clients that do not last. Nodes are processes of
- * their own; this one is the client.
+ * test_big.c - uploads of large values: through failovers, beside small values, and from clients that are killed. The
+ * nodes are processes of their own; this process is the client.
  *
- * How long they are: 64 MiB, less under a sanitizer, 1 GiB with STAG_LONG; a quarter of that where there are many.
+ * Values are 64 MiB long, less under a sanitizer, 1 GiB with STAG_LONG; a quarter of that in tests with several.
  */
 #include "raw.h"
 
@@ -28,14 +28,14 @@
 #define WORD	   "a word that the client knows"
 #define PATIENCE_S 100
 #define MIB	   ((size_t)1 << 20)
-#define TORN	   (5 * MIB / 2) /* several pieces, and some */
+#define TORN	   (5 * MIB / 2) /* a few chunks, the last one partial */
 
 #define await(condition)                                                                           \
 	do {                                                                                       \
 		time_t until_ = time(NULL) + PATIENCE_S;                                           \
 		while (!(condition)) {                                                             \
 			if (time(NULL) > until_)                                                   \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
+				fail_msg("%s:%d: timed out waiting for %s", __FILE__, __LINE__,    \
 					 #condition);                                              \
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);                   \
 		}                                                                                  \
@@ -133,7 +133,7 @@ struct news {
 	unsigned long long epoch, number, used;
 };
 
-static struct news ask_node(struct node *n)
+static struct news query_node(struct node *n)
 {
 	struct news w = {0};
 
@@ -168,10 +168,10 @@ static void start(struct story *s, struct node *n, const char *how)
 	n->out = fdopen(out[0], "r");
 	assert_int_equal(fscanf(n->out, "%d", &rc), 1);
 	assert_int_equal(rc, 0);
-	n->port = ask_node(n).port;
+	n->port = query_node(n).port;
 }
 
-static void let_go(struct node *n)
+static void stop_and_reap(struct node *n)
 {
 	if (!n->pid)
 		return;
@@ -184,7 +184,7 @@ static void let_go(struct node *n)
 static void kill_node(struct node *n)
 {
 	kill(n->pid, SIGKILL);
-	let_go(n);
+	stop_and_reap(n);
 }
 
 static unsigned long long hash_of(struct node *n)
@@ -198,12 +198,12 @@ static unsigned long long hash_of(struct node *n)
 
 static bool are_same(struct node *a, struct node *b)
 {
-	return ask_node(a).number == ask_node(b).number && hash_of(a) == hash_of(b);
+	return query_node(a).number == query_node(b).number && hash_of(a) == hash_of(b);
 }
 
 static bool is_primary(struct node *n)
 {
-	return ask_node(n).role == STAG_POOL_ROLE_PRIMARY;
+	return query_node(n).role == STAG_POOL_ROLE_PRIMARY;
 }
 
 /* ---- the client -------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ static void expect_read(struct story *s, const struct stag_pool_ptr *ptr, const 
 	memset(s->to, 0, length);
 	assert_int_equal(stag_pool_read(s->pool, ptr, s->to, &got, NULL), 0);
 	assert_int_equal(got, length);
-	/* not assert_memory_equal(), which looks at each byte */
+	/* assert_memory_equal() would be slow: it compares byte by byte. */
 	assert_true(memcmp(s->to, want, length) == 0);
 }
 
@@ -243,7 +243,7 @@ static void submit_insert(struct story *s, const void *from, size_t length)
 	assert_int_equal(stag_pool_submit(s->pool, &io, 1), 0);
 }
 
-/* The client goes on while we look at something else. */
+/* Drives the client for a millisecond, and fetches a completion if there is one. */
 static bool is_done(struct story *s, struct stag_pool_done *done)
 {
 	stag_pool_wait(s->pool, 1);
@@ -277,7 +277,7 @@ static int set_up_for(void **state, size_t length)
 	dice_fill(s->from, s->length);
 	start(s, &s->a, "create");
 	start(s, &s->b, "join");
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 	s->pool = open_pool(s);
 	*state = s;
 	return 0;
@@ -299,8 +299,8 @@ static int tear_down(void **state)
 	char line[128];
 
 	stag_pool_close(s->pool);
-	let_go(&s->a);
-	let_go(&s->b);
+	stop_and_reap(&s->a);
+	stop_and_reap(&s->b);
 	munmap(s->from, s->length);
 	munmap(s->to, s->length);
 	snprintf(line, sizeof(line), "rm -rf %s", s->dir);
@@ -309,7 +309,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Inserted, read, updated, read by the next primary, updated there, read, deleted, and gone. */
+/* A long value is inserted, updated, read from the next primary, updated there, read from the first one, and deleted. */
 static void a_long_value_outlives_its_primary(void **state)
 {
 	struct story *s = *state;
@@ -322,28 +322,28 @@ static void a_long_value_outlives_its_primary(void **state)
 	s->from[length - 1] ^= 1;
 	assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, length - 1), 0);
 	await(are_same(&s->a, &s->b));
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 	kill_node(&s->a);
 	expect_read(s, &ptr, s->from, length - 1);
 	start(s, &s->a, "join");
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	s->from[0] ^= 1;
 	assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, length), 0);
 	await(are_same(&s->a, &s->b));
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	kill_node(&s->b);
 	expect_read(s, &ptr, s->from, length);
 	assert_int_equal(stag_pool_delete(s->pool, &ptr), 0);
 	assert_int_equal(stag_pool_read(s->pool, &ptr, s->to, &length, NULL), ENOENT);
 	start(s, &s->b, "join");
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
 
-/* On a slow machine the standby may have been too slow for a while. */
+/* Waits for the standby first: on a slow machine it may have been dropped from the in-sync set. */
 static void kill_primary(struct story *s)
 {
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 	kill_node(&s->a);
 }
 
@@ -373,17 +373,17 @@ static void standby_returns(struct story *s)
 	start(s, &s->b, "join");
 }
 
-static void hurt_an_upload(struct story *s, void (*hurt)(struct story *s))
+static void disturb_upload(struct story *s, void (*disturb)(struct story *s))
 {
-	unsigned long long begun = ask_node(&s->a).number;
+	unsigned long long begun = query_node(&s->a).number;
 	struct stag_pool_done done = {.error = -1};
 	bool over = false;
 
 	submit_insert(s, s->from, s->length);
-	/* Pieces have come, and more will. */
-	while (!over && ask_node(&s->a).number < begun + 4)
+	/* Some chunks have arrived, others have not. */
+	while (!over && query_node(&s->a).number < begun + 4)
 		over = is_done(s, &done);
-	hurt(s);
+	disturb(s);
 	while (!over)
 		over = is_done(s, &done);
 	assert_int_equal(done.error, 0);
@@ -392,57 +392,57 @@ static void hurt_an_upload(struct story *s, void (*hurt)(struct story *s))
 }
 
 /* The value exists once, and whole, whatever happens to the nodes during its upload. */
-static void nodes_change_under_an_upload(void **state)
+static void upload_survives_changes_of_nodes(void **state)
 {
 	struct story *s = *state;
 
-	hurt_an_upload(s, standby_returns);
-	await(ask_node(&s->a).standbys == 1);
+	disturb_upload(s, standby_returns);
+	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
-	hurt_an_upload(s, kill_standby);
+	disturb_upload(s, kill_standby);
 	start(s, &s->b, "join");
-	await(ask_node(&s->a).standbys == 1);
-	hurt_an_upload(s, kill_primary);
+	await(query_node(&s->a).standbys == 1);
+	disturb_upload(s, kill_primary);
 	start(s, &s->a, "join");
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
-	{ /* whoever is primary is called a */
+	{ /* the primary is s->a from here on */
 		struct node a = s->a;
 
 		s->a = s->b;
 		s->b = a;
 	}
-	hurt_an_upload(s, switch_over);
+	disturb_upload(s, switch_over);
 	await(is_primary(&s->b));
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
 
-/* A client is killed while its value comes: what it had taken is free again, and the nodes are the same. */
-static void a_client_dies_under_an_upload(void **state)
+/* A client is killed during its upload: its memory is freed, and the nodes' memories are the same. */
+static void upload_of_a_killed_client_is_freed(void **state)
 {
 	struct story *s = *state;
-	struct news before = ask_node(&s->a);
+	struct news before = query_node(&s->a);
 	pid_t child = fork();
 
-	if (child == 0) { /* exec: an adapter does not outlive a fork */
+	if (child == 0) { /* exec: an adapter cannot be used after a fork */
 		char port[16];
 
 		snprintf(port, sizeof(port), "%u", s->a.port);
 		execl(self, self, "insert", port, NULL);
 		_exit(127);
 	}
-	await(ask_node(&s->a).number > before.number + 6);
+	await(query_node(&s->a).number > before.number + 6);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	/* A whole value is removed; a truncated one may stay. */
-	await((stag_pool_remove(s->pool, "value"), ask_node(&s->a).used < before.used + MIB));
+	/* A complete value is removed here; a partial upload is freed when its client expires. */
+	await((stag_pool_remove(s->pool, "value"), query_node(&s->a).used < before.used + MIB));
 	await(are_same(&s->a, &s->b));
 	submit_insert(s, s->from, MIB);
 	await(is_done(s, &(struct stag_pool_done){0}));
 }
 
-/* test_big insert PORT: until it is killed */
+/* test_big insert PORT: uploads until it is killed */
 static int be_client(char **argv)
 {
 	struct stag_pool_attr attr = {.user = "writer", .secret = WORD};
@@ -459,8 +459,8 @@ static int be_client(char **argv)
 	return 1;
 }
 
-/* There is no room for it: it is told so, and what is short finds room still. */
-static void what_does_not_fit_is_refused(void **state)
+/* A value that does not fit fails with ENOSPC; a short one still fits. */
+static void value_that_does_not_fit_is_refused(void **state)
 {
 	struct story *s = *state;
 	struct stag_pool_ptr first, second, other;
@@ -496,7 +496,8 @@ static void short_values_do_not_wait_for_long_ones(void **state)
 		count++;
 	}
 	assert_int_equal(done.error, 0);
-	print_message("%lu pairs of short ones beside one of %zu MiB\n", count, s->length / MIB);
+	print_message("%lu inserts and deletes of short values during one of %zu MiB\n", count,
+		      s->length / MIB);
 	if (!is_slow_build())
 		assert_true(count > s->length / (16 * MIB));
 	stag_pool_close(other);
@@ -547,7 +548,7 @@ static void no_mixed_value_is_read(void **state)
 		assert_int_equal(done.error, 0);
 	}
 	assert_int_equal(stag_pool_query(other, &info, sizeof(info)), 0);
-	print_message("%llu reads, %llu of them again, %llu by the node\n",
+	print_message("%llu reads, %llu of them retried, %llu by the node\n",
 		      (unsigned long long)info.reads, (unsigned long long)info.retried_reads,
 		      (unsigned long long)info.asked_reads);
 	stag_pool_close(other);
@@ -583,7 +584,7 @@ static void a_body_that_was_freed_is_no_value(void **state)
 	raw_close(&raw);
 }
 
-/* The node is asked for a long value: it writes it to the client's memory. */
+/* A READ request for a long value makes the node write it to the client's memory. */
 static void a_node_writes_a_long_value(void **state)
 {
 	struct story *s = *state;
@@ -599,26 +600,26 @@ static void a_node_writes_a_long_value(void **state)
 	rq.source_address = (uintptr_t)raw.memory;
 	rq.key = raw.memory_mr->rkey;
 	rq.length = RAW_MEMORY;
-	assert_int_equal(raw_ask(&raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&raw, &rq, &answer), 0);
 	assert_int_equal(answer.status, 0);
 	assert_int_equal(answer.ptr.length, RAW_MEMORY);
 	assert_true(memcmp(raw.memory, s->from, RAW_MEMORY) == 0);
 	rq.length = RAW_MEMORY - 1;
 	rq.sequence = 0;
-	assert_int_equal(raw_ask(&raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&raw, &rq, &answer), 0);
 	assert_int_equal(answer.status, EMSGSIZE);
 	raw_close(&raw);
 }
 
-/* A client's memory is not there all along: it loses its connection, and nobody else notices. */
-static void a_source_that_ends_early(void **state)
+/* A client names more memory than it has registered: it loses its connection, and no other client is affected. */
+static void source_that_is_too_short_ends_its_connection(void **state)
 {
 	struct story *s = *state;
 	struct pool_request rq = {.op = STAG_POOL_INSERT,
 				  .flags = POOL_HAS_VALUE,
 				  .source = POOL_SOURCE_PULL,
 				  .length = 3 * RAW_MEMORY / 2};
-	unsigned long long used = ask_node(&s->a).used;
+	unsigned long long used = query_node(&s->a).used;
 	const uint64_t id[2] = {3, 4};
 	struct stag_pool_ptr ptr;
 	struct pool_answer answer;
@@ -628,12 +629,12 @@ static void a_source_that_ends_early(void **state)
 	assert_int_equal(raw_attach(&raw, id, false), 0);
 	rq.source_address = (uintptr_t)raw.memory;
 	rq.key = raw.memory_mr->rkey;
-	assert_true(raw_ask(&raw, &rq, &answer) < 0);
+	assert_true(raw_request(&raw, &rq, &answer) < 0);
 	raw_close(&raw);
 	assert_int_equal(stag_pool_insert(s->pool, s->from, MIB, &ptr), 0);
 	expect_read(s, &ptr, s->from, MIB);
 	assert_int_equal(stag_pool_delete(s->pool, &ptr), 0);
-	await(ask_node(&s->a).used < used + MIB);
+	await(query_node(&s->a).used < used + MIB);
 	await(are_same(&s->a, &s->b));
 }
 
@@ -642,16 +643,20 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_long_value_outlives_its_primary, set_up_long,
 						tear_down),
-		cmocka_unit_test_setup_teardown(nodes_change_under_an_upload, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_client_dies_under_an_upload, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(upload_survives_changes_of_nodes, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(upload_of_a_killed_client_is_freed, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(value_that_does_not_fit_is_refused, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(short_values_do_not_wait_for_long_ones, set_up_long,
 						tear_down),
 		cmocka_unit_test_setup_teardown(no_mixed_value_is_read, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_body_that_was_freed_is_no_value, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_node_writes_a_long_value, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_source_that_ends_early, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(source_that_is_too_short_ends_its_connection,
+						set_up, tear_down),
 	};
 
 	if (argc == 8 && strcmp(argv[1], "node") == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_client.c - the client's library, with nodes that die, hang and forget (fake_node.h).
+ * test_client.c - the client library, with nodes that die, hang and forget clients (fake_node.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -28,7 +28,7 @@
 
 static struct stag_pool *pool;
 static char both[80];
-static bool unleased; /* nodes whose adapters mind no lease */
+static bool unleased; /* the nodes' adapters enforce no lease */
 
 static struct stag_pool *open_as(const char *user, const char *secret, const char *where)
 {
@@ -52,7 +52,7 @@ static int teardown(void **state)
 	char why[256];
 
 	stag_pool_close(pool);
-	assert_int_equal(pool_superblock(fake_region())->clients, 0); /* it has said good-bye */
+	assert_int_equal(pool_superblock(fake_region())->clients, 0); /* the client has detached */
 	assert_int_equal(pool_region_check(fake_region(), why, sizeof(why)), 0);
 	fake_stop();
 	return 0;
@@ -86,7 +86,7 @@ static struct stag_pool_io read_of(const struct stag_pool_ptr *ptr, void *to, si
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-static void what_is_stored_is_read(void **state)
+static void stored_values_are_read_back(void **state)
 {
 	struct stag_pool_ptr ptr, same;
 	uint64_t version, before;
@@ -112,7 +112,7 @@ static void what_is_stored_is_read(void **state)
 	assert_int_equal(stag_pool_update(pool, &ptr, "x", 1), ENOENT);
 }
 
-static void every_length_goes_there_and_back(void **state)
+static void values_of_every_length_are_read_back(void **state)
 {
 	static const size_t lengths[] = {0,	 1,	 7,	 991,	   992,	   993,	  4096,
 					 15976,	 16031,	 16032,	 16033,	   16384,  65536, 262143,
@@ -143,19 +143,19 @@ static void every_length_goes_there_and_back(void **state)
 			assert_int_equal(stag_pool_read(pool, &ptr, lent, &room, NULL), EMSGSIZE);
 			assert_int_equal(room, length);
 		}
-		ptr.length = 0; /* a hint, and no more than that */
+		ptr.length = 0; /* only a hint */
 		expect_read(&ptr, value, length);
 		ptr.length = 100000;
 		expect_read(&ptr, value, length);
 		assert_int_equal(stag_pool_delete(pool, &ptr), 0);
 		free(value);
 	}
-	assert_int_equal(fake_asked(), 0); /* the node's software had no part in any read */
+	assert_int_equal(fake_reads(), 0); /* no read needed the node's software */
 	assert_int_equal(stag_pool_unlend(pool, lent), 0);
 	assert_int_equal(stag_pool_unlend(pool, lent), EINVAL);
 }
 
-static void operands_say_what_is_meant(void **state)
+static void operation_is_implied_by_its_operands(void **state)
 {
 	struct stag_pool_io io = {.from = "one", .length = 4};
 	struct stag_pool_done done;
@@ -177,14 +177,14 @@ static void operands_say_what_is_meant(void **state)
 	assert_int_equal(pool_superblock(fake_region())->objects, 0);
 	io = (struct stag_pool_io){0};
 	assert_int_equal(stag_pool_submit(pool, &io, 1), EINVAL);
-	io.flags = STAG_POOL_VALUE; /* an empty one */
+	io.flags = STAG_POOL_VALUE; /* an empty value */
 	assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
 	assert_int_equal(stag_pool_wait(pool, WAIT), 0);
 	assert_int_equal(stag_pool_poll(pool, &done, 1), 1);
 	assert_int_equal(done.op, STAG_POOL_INSERT);
 }
 
-static void what_makes_no_sense_is_not_taken(void **state)
+static void invalid_operations_are_rejected(void **state)
 {
 	struct stag_pool_io io[] = {{.op = STAG_POOL_INSERT, .from = "x", .length = 1},
 				    {.op = STAG_POOL_INSERT, .flags = STAG_POOL_EXCLUSIVE}};
@@ -230,7 +230,7 @@ static void names_lead_to_values(void **state)
 	assert_int_equal(length, 300000);
 	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), 0);
 	assert_memory_equal(to, long_one, 300000);
-	assert_int_equal(fake_asked(), 0);
+	assert_int_equal(fake_reads(), 0);
 	assert_int_equal(stag_pool_remove(pool, "one"), 0);
 	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), ENOENT);
 	assert_int_equal(stag_pool_remove(pool, "one"), ENOENT);
@@ -257,7 +257,7 @@ static void every_name_is_listed_once(void **state)
 		snprintf(name, sizeof(name), "name %d", i);
 		assert_string_equal(entry.name, name);
 		expect_read(&entry.ptr, name, strlen(name) + 1);
-		if (++count % 50 == 0) /* another list, in between */
+		if (++count % 50 == 0) /* a second listing, in between */
 			assert_true(stag_pool_next(pool, &other));
 	}
 	assert_int_equal(errno, 0);
@@ -266,7 +266,7 @@ static void every_name_is_listed_once(void **state)
 
 /* ---- many at once ---------------------------------------------------------------------------- */
 
-static void fetch(int n, struct stag_pool_done *done)
+static void await_completions(int n, struct stag_pool_done *done)
 {
 	for (int got = 0; got < n;) {
 		assert_int_equal(stag_pool_wait(pool, WAIT), 0);
@@ -290,7 +290,7 @@ static void a_batch_goes_in_few_messages(void **state)
 					      .user = &values[i]};
 	}
 	assert_int_equal(stag_pool_submit(pool, io, N), 0);
-	fetch(N, done);
+	await_completions(N, done);
 	assert_true(fake_messages() - before < N / 2);
 	for (int i = 0; i < N; i++) {
 		assert_int_equal(done[i].error, 0);
@@ -301,13 +301,13 @@ static void a_batch_goes_in_few_messages(void **state)
 	}
 	before = fake_messages() - fake_proofs();
 	assert_int_equal(stag_pool_submit(pool, io, N), 0);
-	fetch(N, done);
+	await_completions(N, done);
 	assert_memory_equal(values, back, sizeof(values));
-	/* who is there, at most; and whether they are fresh */
+	/* Reads need no messages, but FRESH requests and perhaps a NODES request. */
 	assert_true(fake_messages() - fake_proofs() - before <= 2);
 }
 
-static void a_descriptor_tells_when(void **state)
+static void descriptor_is_readable_when_done(void **state)
 {
 	struct pollfd fd = {.fd = stag_pool_fd(pool), .events = POLLIN};
 	struct stag_pool_done done;
@@ -358,7 +358,7 @@ static void a_change_happens_once(void **state)
 	assert_int_equal(pool_superblock(fake_region())->objects, rounds);
 }
 
-/* Many are under way, of all kinds, and the primary changes again and again. */
+/* Many changes of all kinds are in flight while the primary changes repeatedly. */
 static void many_changes_happen_once(void **state)
 {
 	enum { N = 200 };
@@ -397,14 +397,14 @@ static void many_changes_happen_once(void **state)
 			io[i] = (struct stag_pool_io){.op = STAG_POOL_DELETE, .ptr = done[i].ptr};
 		}
 		assert_int_equal(stag_pool_submit(pool, io, N), 0);
-		fetch(N, done);
+		await_completions(N, done);
 		for (int i = 0; i < N; i++)
 			assert_int_equal(done[i].error, 0);
 	}
 	free(value);
 }
 
-static void one_that_hangs_is_left(void **state)
+static void client_leaves_a_node_that_hangs(void **state)
 {
 	struct stag_pool_info info = {0};
 	struct stag_pool_ptr ptr;
@@ -419,13 +419,13 @@ static void one_that_hangs_is_left(void **state)
 	assert_int_equal(info.members[1].role, STAG_POOL_ROLE_PRIMARY);
 }
 
-/* Only one node was named: the other one is known from what the first said. */
-static void the_others_are_found(void **state)
+/* The client is given one node's address only; that node refers it to the primary. */
+static void other_nodes_are_found(void **state)
 {
 	struct stag_pool_ptr ptr;
 
 	stag_pool_close(pool);
-	pool = open_as("ann", FAKE_SECRET, fake_where(1)); /* which is not primary */
+	pool = open_as("ann", FAKE_SECRET, fake_where(1)); /* not the primary */
 	assert_non_null(pool);
 	assert_int_equal(stag_pool_insert(pool, "x", 1, &ptr), 0);
 	stag_pool_close(pool);
@@ -437,7 +437,7 @@ static void the_others_are_found(void **state)
 	expect_read(&ptr, "x", 1);
 }
 
-static void a_switch_is_not_made_twice(void **state)
+static void switchover_is_not_repeated(void **state)
 {
 	struct stag_pool_info info = {0};
 
@@ -447,7 +447,7 @@ static void a_switch_is_not_made_twice(void **state)
 	assert_int_equal(stag_pool_switchover(pool, "a bad name"), EINVAL);
 }
 
-static void patience_ends(void **state)
+static void operations_time_out_without_a_primary(void **state)
 {
 	struct stag_pool_attr attr = {
 		.user = "ann", .secret = FAKE_SECRET, .timeout_ms = WAIT, .retry_ms = 50};
@@ -467,11 +467,12 @@ static void patience_ends(void **state)
 	} while (rc == ENOTCONN);
 	assert_int_equal(rc, 0);
 	stag_pool_close(other);
-	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* who is patient goes on */
+	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL),
+			 0); /* without a retry limit, the first client has reconnected */
 }
 
-/* Stops this process for so long, and lets it go on. */
-static pid_t stand_still_soon(unsigned int ms)
+/* Stops this process for `ms` milliseconds, from 100 ms on. */
+static pid_t stop_this_process_soon(unsigned int ms)
 {
 	pid_t us = getpid(), pid = fork();
 
@@ -484,8 +485,8 @@ static pid_t stand_still_soon(unsigned int ms)
 	_exit(0);
 }
 
-/* The nodes are back after it stood still. */
-static void *come_back_then(void *arg)
+/* Waits until the process has been stopped for half of *arg ms or more, and brings the nodes back. */
+static void *bring_nodes_back_after_stop(void *arg)
 {
 	uint64_t last = clock_ns(), now;
 
@@ -496,7 +497,7 @@ static void *come_back_then(void *arg)
 	return NULL;
 }
 
-static void time_in_which_it_stood_still_does_not_count(void **state)
+static void time_while_stopped_does_not_count(void **state)
 {
 	struct stag_pool_attr attr = {.user = "ann", .secret = FAKE_SECRET, .timeout_ms = 3000};
 	uint64_t still = 3500;
@@ -507,22 +508,23 @@ static void time_in_which_it_stood_still_does_not_count(void **state)
 
 	fake_gone(0, true);
 	fake_gone(1, true);
-	assert_int_equal(pthread_create(&thread, NULL, come_back_then, &still), 0);
-	pid = stand_still_soon((unsigned int)still);
+	assert_int_equal(pthread_create(&thread, NULL, bring_nodes_back_after_stop, &still), 0);
+	pid = stop_this_process_soon((unsigned int)still);
 	assert_true(pid > 0);
 	other = stag_pool_open(both, &attr);
 	pthread_join(thread, NULL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_non_null(other);
 	stag_pool_close(other);
-	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* it is back, too */
+	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL),
+			 0); /* the first client has reconnected, too */
 }
 
-/* A node that sends us away whenever we are in is not called without a pause; and used once it serves. */
-static void who_is_thrown_out_takes_his_time(void **state)
+/* A client that is disconnected after each attach backs off, and is served once the node serves. */
+static void disconnected_client_backs_off(void **state)
 {
 	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = "x", .length = 1};
-	uint64_t before = fake_let_in(), until;
+	uint64_t before = fake_attached(), until;
 	struct stag_pool_done done;
 	int n = 0;
 
@@ -532,7 +534,7 @@ static void who_is_thrown_out_takes_his_time(void **state)
 		stag_pool_wait(pool, 20);
 		assert_int_equal(stag_pool_poll(pool, &done, 1), 0);
 	}
-	assert_in_range(fake_let_in() - before, 1, 20);
+	assert_in_range(fake_attached() - before, 1, 20);
 	fake_throw_out(false);
 	while (n == 0) {
 		stag_pool_wait(pool, 20);
@@ -541,8 +543,8 @@ static void who_is_thrown_out_takes_his_time(void **state)
 	assert_int_equal(done.error, 0);
 }
 
-/* Each time there is a primary, before patience with none would end, and it is as good as none. */
-static void who_is_thrown_out_again_and_again_is_told(void **state)
+/* A primary that disconnects the client each time is as good as none: operations time out all the same. */
+static void operations_of_a_client_disconnected_each_time_fail(void **state)
 {
 	struct stag_pool_attr attr = {
 		.user = "ann", .secret = FAKE_SECRET, .timeout_ms = WAIT, .retry_ms = 500};
@@ -550,7 +552,7 @@ static void who_is_thrown_out_again_and_again_is_told(void **state)
 	struct stag_pool_io io[2] = {{.op = STAG_POOL_INSERT, .from = "x", .length = 1},
 				     {.op = STAG_POOL_GET, .name = "y"}};
 	struct stag_pool_done done[2];
-	int rc, n = 0, ops = unleased ? 2 : 1; /* others read, and ask nobody */
+	int rc, n = 0, ops = unleased ? 2 : 1; /* with a lease, a GET is one-sided and succeeds */
 
 	assert_non_null(other);
 	fake_throw_out(true);
@@ -568,7 +570,7 @@ static void who_is_thrown_out_again_and_again_is_told(void **state)
 	stag_pool_close(other);
 }
 
-static void who_was_forgotten_begins_anew(void **state)
+static void forgotten_client_attaches_as_a_new_one(void **state)
 {
 	struct stag_pool_ptr ptr;
 
@@ -576,7 +578,7 @@ static void who_was_forgotten_begins_anew(void **state)
 	fake_forget();
 	fake_move();
 	assert_int_equal(stag_pool_update(pool, &ptr, "y", 1),
-			 0); /* had not been asked for before */
+			 0); /* a new request, so its outcome is known */
 	expect_read(&ptr, "y", 1);
 }
 
@@ -591,8 +593,9 @@ static void a_torn_value_is_never_returned(void **state)
 
 	assert_int_equal(stag_pool_insert(pool, "whole", 6, &ptr), 0);
 	fake_tear(&ptr);
-	assert_int_equal(stag_pool_read(pool, &ptr, to, &length, NULL), EIO); /* the node's word */
-	assert_int_equal(fake_asked(), 1);
+	assert_int_equal(stag_pool_read(pool, &ptr, to, &length, NULL),
+			 EIO); /* as the node reports */
+	assert_int_equal(fake_reads(), 1);
 	fake_tear(&ptr);
 	expect_read(&ptr, "whole", 6);
 	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
@@ -600,7 +603,7 @@ static void a_torn_value_is_never_returned(void **state)
 	assert_true(info.retried_reads > 0);
 }
 
-static void a_pointer_to_nowhere_is_gone(void **state)
+static void pointer_to_no_object_is_not_found(void **state)
 {
 	struct stag_pool_ptr good, bad;
 	char to[8];
@@ -624,9 +627,9 @@ static void a_pointer_to_nowhere_is_gone(void **state)
 	expect_read(&good, "x", 1);
 }
 
-/* ---- who may ------------------------------------------------------------------------------------ */
+/* ---- rights ------------------------------------------------------------------------------------- */
 
-static void only_who_is_known_comes_in(void **state)
+static void only_known_users_are_admitted(void **state)
 {
 	struct stag_pool_attr attr = {.user = "ann", .secret = FAKE_SECRET, .timeout_ms = 100};
 	struct stag_pool_ptr ptr;
@@ -655,7 +658,7 @@ static void only_who_is_known_comes_in(void **state)
 	stag_pool_close(bob);
 }
 
-/* ---- adapters that mind no lease -------------------------------------------------------------- */
+/* ---- adapters that enforce no lease ----------------------------------------------------------- */
 
 static void attach_unleased(void)
 {
@@ -677,17 +680,17 @@ static void reads_are_proven_fresh(void **state)
 	for (int i = 0; i < MANY; i++)
 		io[i] = read_of(&ptr, to[i], sizeof(to[i]));
 	assert_int_equal(stag_pool_submit(pool, io, MANY), 0);
-	fetch(MANY, done);
+	await_completions(MANY, done);
 	for (int i = 0; i < MANY; i++) {
 		assert_int_equal(done[i].error, 0);
 		assert_string_equal(to[i], "a value");
 	}
 	assert_in_range(fake_proofs(), 1, MANY / 2);
-	assert_int_equal(fake_asked(), 0);
+	assert_int_equal(fake_reads(), 0);
 }
 
-/* Its adapter is read from, but it does not say that it is primary, and it is not. */
-static void what_nobody_vouches_for_is_not_delivered(void **state)
+/* Reads from the adapter of a node that does not answer FRESH, and that has lost its role, are not delivered. */
+static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 {
 	struct stag_pool *other;
 	struct stag_pool_done done = {0};
@@ -716,7 +719,7 @@ static void what_nobody_vouches_for_is_not_delivered(void **state)
 	fake_withhold(false);
 	fake_move();
 	for (int i = 0; i < 2; i++) {
-		fetch(1, &done);
+		await_completions(1, &done);
 		assert_int_equal(done.error, done.ptr.address == ptr.address ? 0 : ENOENT);
 	}
 	assert_string_equal(to, "new");
@@ -728,30 +731,30 @@ static void what_nobody_vouches_for_is_not_delivered(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(what_is_stored_is_read),
-		STORY(every_length_goes_there_and_back),
-		STORY(operands_say_what_is_meant),
-		STORY(what_makes_no_sense_is_not_taken),
+		STORY(stored_values_are_read_back),
+		STORY(values_of_every_length_are_read_back),
+		STORY(operation_is_implied_by_its_operands),
+		STORY(invalid_operations_are_rejected),
 		STORY(names_lead_to_values),
 		STORY(every_name_is_listed_once),
 		STORY(a_batch_goes_in_few_messages),
-		STORY(a_descriptor_tells_when),
+		STORY(descriptor_is_readable_when_done),
 		STORY(pointers_outlive_their_primary),
 		STORY(a_change_happens_once),
 		STORY(many_changes_happen_once),
-		STORY(one_that_hangs_is_left),
-		STORY(the_others_are_found),
-		STORY(a_switch_is_not_made_twice),
-		STORY(patience_ends),
-		STORY(time_in_which_it_stood_still_does_not_count),
-		STORY(who_is_thrown_out_takes_his_time),
-		STORY(who_is_thrown_out_again_and_again_is_told),
-		STORY(who_was_forgotten_begins_anew),
+		STORY(client_leaves_a_node_that_hangs),
+		STORY(other_nodes_are_found),
+		STORY(switchover_is_not_repeated),
+		STORY(operations_time_out_without_a_primary),
+		STORY(time_while_stopped_does_not_count),
+		STORY(disconnected_client_backs_off),
+		STORY(operations_of_a_client_disconnected_each_time_fail),
+		STORY(forgotten_client_attaches_as_a_new_one),
 		STORY(a_torn_value_is_never_returned),
-		STORY(a_pointer_to_nowhere_is_gone),
-		STORY(only_who_is_known_comes_in),
+		STORY(pointer_to_no_object_is_not_found),
+		STORY(only_known_users_are_admitted),
 		STORY(reads_are_proven_fresh),
-		STORY(what_nobody_vouches_for_is_not_delivered),
+		STORY(reads_without_a_fresh_answer_are_not_delivered),
 	};
 
 	unleased = argc > 1;

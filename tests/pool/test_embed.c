@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_embed.c - a program that is a node of a pool, and a client of itself: as the library's users see it.
+ * test_embed.c - a program that is a node of a pool and a client of itself, through libstag's public calls.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -63,7 +63,7 @@ static int remove_dir(void **state)
 	return system(command);
 }
 
-static struct stag_pool *come_in(struct stag_pool_node *node, const struct stag_pool_user *as)
+static struct stag_pool *open_pool_of(struct stag_pool_node *node, const struct stag_pool_user *as)
 {
 	struct stag_pool_attr attr = {.user = as->name, .secret = as->secret, .retry_ms = 500};
 	struct stag_pool_node_info info = {0};
@@ -85,7 +85,7 @@ static uint64_t failovers(struct stag_pool *pool)
 
 /*
  * A user that did not change keeps its connection; one with fewer rights reconnects with those; a removed one is
- * refused.
+ * expect_start_fails.
  */
 static void users_change_while_it_runs(void **state)
 {
@@ -96,7 +96,7 @@ static void users_change_while_it_runs(void **state)
 
 	assert_non_null(node);
 	for (int i = 0; i < 3; i++) {
-		pools[i] = come_in(node, &first[i]);
+		pools[i] = open_pool_of(node, &first[i]);
 		assert_non_null(pools[i]);
 		assert_int_equal(stag_pool_put(pools[i], first[i].name, "x", 1, 0, NULL), 0);
 	}
@@ -107,7 +107,7 @@ static void users_change_while_it_runs(void **state)
 	assert_int_equal(failovers(pools[0]), 0);
 	assert_int_equal(stag_pool_put(pools[1], "bob", "y", 1, 0, NULL), EACCES);
 	assert_int_not_equal(stag_pool_put(pools[2], "eve", "y", 1, 0, NULL), 0);
-	assert_null(come_in(node, &first[2]));
+	assert_null(open_pool_of(node, &first[2]));
 	assert_int_equal(errno, EACCES);
 	for (int i = 0; i < 3; i++)
 		stag_pool_close(pools[i]);
@@ -125,13 +125,13 @@ static void invalid_users_change_nothing(void **state)
 	assert_int_equal(stag_pool_node_set_users(node, twice, 2), EINVAL);
 	assert_non_null(strstr(stag_pool_error(), "twice"));
 	assert_int_equal(stag_pool_node_set_users(node, &short_one, 1), EINVAL);
-	pool = come_in(node, &first[1]);
+	pool = open_pool_of(node, &first[1]);
 	assert_non_null(pool);
 	stag_pool_close(pool);
 	stag_pool_node_stop(node);
 }
 
-static void refused(struct stag_pool_node_attr *attr, int error, const char *words)
+static void expect_start_fails(struct stag_pool_node_attr *attr, int error, const char *words)
 {
 	assert_null(stag_pool_node_start(attr));
 	assert_int_equal(errno, error);
@@ -139,7 +139,7 @@ static void refused(struct stag_pool_node_attr *attr, int error, const char *wor
 		fail_msg("'%s' does not say '%s'", stag_pool_error(), words);
 }
 
-/* Figure 2: the same address on every node, or none. */
+/* The region has the same address on every node: if that is taken, the node does not start, and names the mapping. */
 static void mapped_memory_in_the_way_is_reported(void **state)
 {
 	struct stag_pool_node_attr attr = attributes();
@@ -150,7 +150,7 @@ static void mapped_memory_in_the_way_is_reported(void **state)
 	assert_ptr_equal(there, ADDRESS + 65536);
 	snprintf(words, sizeof(words), "%#llx to %#llx is taken, by %llx-", POOL_DEFAULT_ADDRESS,
 		 POOL_DEFAULT_ADDRESS + SIZE, POOL_DEFAULT_ADDRESS + 65536);
-	refused(&attr, EADDRINUSE, words);
+	expect_start_fails(&attr, EADDRINUSE, words);
 	munmap(there, 4096);
 }
 
@@ -160,27 +160,27 @@ static void failed_start_says_why(void **state)
 	struct stag_pool_node *node;
 
 	attr.flags = STAG_POOL_ANY_PORT;
-	refused(&attr, ENOENT, "no such pool in file:");
+	expect_start_fails(&attr, ENOENT, "no such pool in file:");
 	attr.roll = "nowhere";
-	refused(&attr, EINVAL, "the roll nowhere");
+	expect_start_fails(&attr, EINVAL, "the roll nowhere");
 	attr = attributes();
 	attr.secret = "short";
-	refused(&attr, EINVAL, "a secret has 16 to 128 characters");
+	expect_start_fails(&attr, EINVAL, "a secret has 16 to 128 characters");
 	attr = attributes();
 	attr.node = "a b";
-	refused(&attr, EINVAL, "'a b' is no name of a node");
+	expect_start_fails(&attr, EINVAL, "'a b' is no name of a node");
 	attr = attributes();
 	attr.lease_ms = 1;
-	refused(&attr, EINVAL, "half of the lease");
+	expect_start_fails(&attr, EINVAL, "half of the lease");
 
 	attr = attributes();
 	node = stag_pool_node_start(&attr);
 	assert_non_null(node);
-	refused(&attr, EBUSY, "another node holds it");
+	expect_start_fails(&attr, EBUSY, "another node holds it");
 	attr.node = "b";
 	attr.state = dir;
 	attr.memory = POOL_DEFAULT_ADDRESS + (1ull << 30);
-	refused(&attr, EEXIST, "a pool in file:");
+	expect_start_fails(&attr, EEXIST, "a pool in file:");
 	stag_pool_node_stop(node);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_etcd.c - the roll in a real etcd: one that is killed, one that wants to know who asks, one of three.
+ * test_etcd.c - the roll in a real etcd: one that is killed, one that requires authentication, one of three members.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -124,9 +124,9 @@ static struct etcd one_etcd(const char *name, bool tls)
 
 /* ---- rolls --------------------------------------------------------------------------------- */
 
-static struct roll_answer noticed; /* the last change, whatever was waited for when it came */
+static struct roll_answer noticed; /* the last change that the watch reported */
 
-static struct roll_answer next(struct rolls *rolls)
+static struct roll_answer next_roll_answer(struct rolls *rolls)
 {
 	struct pollfd fd = {.fd = rolls_fd(rolls), .events = POLLIN};
 	struct roll_answer a;
@@ -138,13 +138,13 @@ static struct roll_answer next(struct rolls *rolls)
 	return a;
 }
 
-/* The answer to what was asked, whatever else is noticed meanwhile. */
-static struct roll_answer answer(struct rolls *rolls)
+/* Waits for the answer to a request, past reports of changes. */
+static struct roll_answer await_answer(struct rolls *rolls)
 {
 	struct roll_answer a;
 
 	do
-		a = next(rolls);
+		a = next_roll_answer(rolls);
 	while (a.result == ROLL_CHANGED);
 	return a;
 }
@@ -152,7 +152,7 @@ static struct roll_answer answer(struct rolls *rolls)
 static struct roll_answer read_now(struct rolls *rolls)
 {
 	assert_int_equal(rolls_read(rolls, 5), 0);
-	return answer(rolls);
+	return await_answer(rolls);
 }
 
 static struct roll_answer read_until_answered(struct rolls *rolls)
@@ -167,10 +167,10 @@ static struct roll_answer read_until_answered(struct rolls *rolls)
 static struct roll_answer swap_now(struct rolls *rolls, uint64_t revision, const struct roll *roll)
 {
 	assert_int_equal(rolls_swap(rolls, 6, revision, roll), 0);
-	return answer(rolls);
+	return await_answer(rolls);
 }
 
-/* Until it is there. A machine that is busy with other things makes a roll backend silent, too. */
+/* Swaps the roll in, and retries until a read shows it: on a busy machine requests may time out. Returns its revision. */
 static uint64_t swap_in(struct rolls *rolls, const struct roll *roll)
 {
 	for (;;) {
@@ -245,7 +245,7 @@ static void a_key_is_swapped_by_revision(void **state)
 static void await_change(struct rolls *rolls, uint64_t epoch)
 {
 	while (noticed.result != ROLL_CHANGED || noticed.roll.epoch != epoch)
-		next(rolls);
+		next_roll_answer(rolls);
 }
 
 static void watch_reports_changes_of_others(void **state)
@@ -265,7 +265,7 @@ static void watch_reports_changes_of_others(void **state)
 	rolls_close(other);
 }
 
-static void what_is_not_a_roll_is_told(void **state)
+static void value_that_is_no_roll_is_reported(void **state)
 {
 	struct rolls *rolls = open_rolls("etcd://127.0.0.1:%d/bad" PATIENT, etcd.port);
 	char command[200];
@@ -279,7 +279,7 @@ static void what_is_not_a_roll_is_told(void **state)
 	rolls_close(rolls);
 }
 
-/* Killed and started again, it goes on where it was; meanwhile nobody knows anything. */
+/* While etcd is down, outcomes are unknown; once it is restarted, the roll is as it was. */
 static void requests_wait_for_a_killed_etcd(void **state)
 {
 	struct rolls *rolls = open_rolls("etcd://127.0.0.1:%d/killed?timeout=300", etcd.port);
@@ -296,7 +296,7 @@ static void requests_wait_for_a_killed_etcd(void **state)
 	start_etcd(&etcd);
 	assert_int_equal(read_until_answered(rolls).revision, revision);
 	assert_true(swap_in(rolls, &r) > revision);
-	/* And the watch is there again. */
+	/* The watch is re-established, too. */
 	r.epoch++;
 	swap_in(other, &r);
 	await_change(rolls, r.epoch);
@@ -304,9 +304,9 @@ static void requests_wait_for_a_killed_etcd(void **state)
 	rolls_close(other);
 }
 
-/* ---- endpoints that are none -------------------------------------------------------------------- */
+/* ---- endpoints that do not answer --------------------------------------------------------------- */
 
-/* Takes what it is sent to etcd, and keeps what etcd says to itself. */
+/* A proxy that forwards requests to etcd (or drops them, if `onward` is 0), and never returns an answer. */
 struct swallower {
 	pthread_t thread;
 	int listener, port, onward;
@@ -322,7 +322,7 @@ static int connect_to(int port)
 	return connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 ? fd : -1;
 }
 
-static void *swallow(void *arg)
+static void *swallow_thread(void *arg)
 {
 	struct swallower *s = arg;
 	int from = accept(s->listener, NULL, NULL), to = s->onward ? connect_to(s->onward) : -1;
@@ -349,7 +349,7 @@ static void start_swallower(struct swallower *s, int onward)
 	assert_int_equal(listen(s->listener, 1), 0);
 	getsockname(s->listener, (struct sockaddr *)&at, &len);
 	s->port = ntohs(at.sin_port);
-	assert_int_equal(pthread_create(&s->thread, NULL, swallow, s), 0);
+	assert_int_equal(pthread_create(&s->thread, NULL, swallow_thread, s), 0);
 }
 
 static void stop_swallower(struct swallower *s)
@@ -383,8 +383,8 @@ static void a_silent_endpoint_is_passed_over(void **state)
 	stop_swallower(&s);
 }
 
-/* The swap got there, and the answer did not come back: "lost" would be a lie, for it was our own that won. */
-static void a_swap_that_may_have_been_done_is_not_lost(void **state)
+/* The swap was done and its answer lost. A retry would find another revision and report LOST: UNKNOWN is right. */
+static void swap_whose_answer_is_missing_is_unknown(void **state)
 {
 	struct swallower s;
 	struct roll r = a_roll();
@@ -402,9 +402,9 @@ static void a_swap_that_may_have_been_done_is_not_lost(void **state)
 	stop_swallower(&s);
 }
 
-/* ---- who asks ------------------------------------------------------------------------------------- */
+/* ---- authentication ------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 1, 2))) static void run(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void run_command(const char *format, ...)
 {
 	char command[2048];
 	va_list args;
@@ -413,26 +413,30 @@ __attribute__((format(printf, 1, 2))) static void run(const char *format, ...)
 	vsnprintf(command, sizeof(command), format, args);
 	va_end(args);
 	if (system(command) != 0)
-		fail_msg("%s", command);
+		fail_msg("failed: %s", command);
 }
 
-/* Without common names: with passwords, etcd's gateway takes no certificate that has one. */
+/* The certificates have no common name: with passwords, etcd's gateway accepts no certificate with one. */
 static void make_certificates(void)
 {
-	run("cd %s && exec >openssl.log 2>&1 &&"
-	    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key "
-	    "-out ca.crt -days 2 -subj /CN=ca &&"
-	    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout x.key "
-	    "-out other.crt -days 2 -subj /CN=x &&"
-	    "for who in node client; do"
-	    " openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $who.key -out "
-	    "$who.csr -subj /O=$who &&"
-	    " printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\n' "
-	    ">ext &&"
-	    " openssl x509 -req -in $who.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 "
-	    "-extfile ext -out $who.crt || exit 1;"
-	    "done; printf 'right\\n' >password; printf wrong >wrong; chmod 600 password wrong",
-	    dir);
+	run_command(
+		"cd %s && exec >openssl.log 2>&1 &&"
+		"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "
+		"ca.key "
+		"-out ca.crt -days 2 -subj /CN=ca &&"
+		"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "
+		"x.key "
+		"-out other.crt -days 2 -subj /CN=x &&"
+		"for who in node client; do"
+		" openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $who.key "
+		"-out "
+		"$who.csr -subj /O=$who &&"
+		" printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\n' "
+		">ext &&"
+		" openssl x509 -req -in $who.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 "
+		"-extfile ext -out $who.crt || exit 1;"
+		"done; printf 'right\\n' >password; printf wrong >wrong; chmod 600 password wrong",
+		dir);
 }
 
 #define TLS "timeout=30000&ca=%1$s/ca.crt&cert=%1$s/client.crt&key=%1$s/client.key"
@@ -440,17 +444,20 @@ static void make_certificates(void)
 
 static void demand_passwords(const struct etcd *e)
 {
-	run("export ETCDCTL_API=3; c=\"etcdctl --endpoints https://127.0.0.1:%d --cacert %s/ca.crt "
-	    "--cert %s/client.crt --key "
-	    "%s/client.key\"; exec >%s/ctl.log 2>&1; $c user add root:very && $c user grant-role "
-	    "root root; $c user add ann:right "
-	    "&& $c role add pools && $c role grant-permission pools --prefix=true readwrite pools/ "
-	    "&& "
-	    "$c user grant-role ann pools && $c auth enable",
-	    e->port, dir, dir, dir, dir);
+	run_command("export ETCDCTL_API=3; c=\"etcdctl --endpoints https://127.0.0.1:%d --cacert "
+		    "%s/ca.crt "
+		    "--cert %s/client.crt --key "
+		    "%s/client.key\"; exec >%s/ctl.log 2>&1; $c user add root:very && $c user "
+		    "grant-role "
+		    "root root; $c user add ann:right "
+		    "&& $c role add pools && $c role grant-permission pools --prefix=true "
+		    "readwrite pools/ "
+		    "&& "
+		    "$c user grant-role ann pools && $c auth enable",
+		    e->port, dir, dir, dir, dir);
 }
 
-static void expect_nothing(struct rolls *rolls)
+static void expect_refused(struct rolls *rolls)
 {
 	struct roll r = a_roll();
 
@@ -459,7 +466,7 @@ static void expect_nothing(struct rolls *rolls)
 	rolls_close(rolls);
 }
 
-static void only_who_is_known_may_ask(void **state)
+static void only_authenticated_requests_succeed(void **state)
 {
 	struct roll r = a_roll();
 	struct etcd e;
@@ -482,19 +489,19 @@ static void only_who_is_known_may_ask(void **state)
 	await_change(rolls, r.epoch);
 	rolls_close(rolls);
 
-	expect_nothing(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS, dir, e.port));
-	expect_nothing(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS
+	expect_refused(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS, dir, e.port));
+	expect_refused(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS
 				  "&user=ann&password-file=%1$s/wrong",
 				  dir, e.port));
-	expect_nothing(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS
+	expect_refused(open_rolls("etcds://127.0.0.1:%2$d/pools/a?" TLS
 				  "&user=ann&password-file=%1$s/none",
 				  dir, e.port));
-	expect_nothing(open_rolls("etcds://127.0.0.1:%2$d/other/a?" TLS ANN, dir, e.port));
-	expect_nothing(
+	expect_refused(open_rolls("etcds://127.0.0.1:%2$d/other/a?" TLS ANN, dir, e.port));
+	expect_refused(
 		open_rolls("etcds://127.0.0.1:%2$d/pools/a?ca=%1$s/ca.crt" ANN, dir, e.port));
-	expect_nothing(
+	expect_refused(
 		open_rolls("etcds://127.0.0.1:%2$d/pools/a?ca=%1$s/other.crt" ANN, dir, e.port));
-	expect_nothing(open_rolls(
+	expect_refused(open_rolls(
 		"etcd://127.0.0.1:%2$d/pools/a?user=ann&password-file=%1$s/password", dir, e.port));
 	kill_etcd(&e);
 }
@@ -547,12 +554,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_key_is_swapped_by_revision),
 		cmocka_unit_test(watch_reports_changes_of_others),
-		cmocka_unit_test(what_is_not_a_roll_is_told),
+		cmocka_unit_test(value_that_is_no_roll_is_reported),
 		cmocka_unit_test(a_dead_endpoint_is_passed_over),
 		cmocka_unit_test(a_silent_endpoint_is_passed_over),
-		cmocka_unit_test(a_swap_that_may_have_been_done_is_not_lost),
+		cmocka_unit_test(swap_whose_answer_is_missing_is_unknown),
 		cmocka_unit_test(requests_wait_for_a_killed_etcd),
-		cmocka_unit_test(only_who_is_known_may_ask),
+		cmocka_unit_test(only_authenticated_requests_succeed),
 		cmocka_unit_test(two_of_three_are_enough),
 	};
 	char command[100];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_index.c - names: those that fall together, chains of buckets, and what a lookup makes of a region that is wrong.
+ * test_index.c - names: collisions, chains of buckets, and lookups in a damaged region.
  */
 #include "scene.h"
 
@@ -33,7 +33,7 @@ static int put(const char *name, const char *value)
 	return scene_do(&scene, &who, &rq, &answer);
 }
 
-static int take_away(const char *name)
+static int remove_name(const char *name)
 {
 	struct pool_request rq = scene_put(++sequence, name, NULL, 0);
 	struct pool_answer answer;
@@ -43,7 +43,7 @@ static int take_away(const char *name)
 	return scene_do(&scene, &who, &rq, &answer);
 }
 
-/* Both ways. NULL: absent */
+/* Looks a name up by the node and one-sided. want NULL: the name is absent. */
 static void expect_named(const char *name, const char *want)
 {
 	struct pool_request rq = {
@@ -77,8 +77,8 @@ static const char *name_number(unsigned int i)
 	return name;
 }
 
-/* All in one bucket, and the ones behind it. */
-static void names_that_fall_together_are_told_apart(void **state)
+/* All names hash to one bucket, so they are in its chain. */
+static void colliding_names_are_distinguished(void **state)
 {
 	unsigned int n = 100;
 
@@ -89,20 +89,20 @@ static void names_that_fall_together_are_told_apart(void **state)
 	for (unsigned int i = 0; i < n + 10; i++)
 		expect_named(name_number(i), i < n ? name_number(i) : NULL);
 	for (unsigned int i = 1; i < n; i += 2)
-		assert_int_equal(take_away(name_number(i)), 0);
+		assert_int_equal(remove_name(name_number(i)), 0);
 	for (unsigned int i = 0; i < n; i++)
 		expect_named(name_number(i), i % 2 ? NULL : name_number(i));
-	assert_int_equal(take_away("1"), ENOENT);
-	scene_expect_right(&scene);
+	assert_int_equal(remove_name("1"), ENOENT);
+	scene_expect_valid(&scene);
 	for (unsigned int i = 0; i < n; i += 2)
-		assert_int_equal(take_away(name_number(i)), 0);
+		assert_int_equal(remove_name(name_number(i)), 0);
 	for (unsigned int i = 0; i < 10;
-	     i++) { /* what is left of the chain goes with the next ones */
+	     i++) { /* the rest of the chain is freed with its next names */
 		assert_int_equal(put("last", "x"), 0);
-		assert_int_equal(take_away("last"), 0);
+		assert_int_equal(remove_name("last"), 0);
 	}
 	assert_int_equal(pool_index_buckets(&scene.a), 0);
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	scene_close(&scene);
 }
 
@@ -114,7 +114,7 @@ static void a_chain_has_an_end(void **state)
 	while (put(name_number(i), "") == 0)
 		i++;
 	assert_int_equal(i, POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES);
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	expect_named(name_number(i - 1), "");
 	expect_named(name_number(i), NULL);
 	scene_close(&scene);
@@ -135,11 +135,11 @@ static void names_are_of_1_to_255_bytes(void **state)
 		expect_named(name, name);
 		name[length] = 'n';
 	}
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	scene_close(&scene);
 }
 
-/* In pieces that a message has room for. */
+/* Lists in pages that fit a message. */
 static void a_list_has_every_name_once(void **state)
 {
 	struct pool_request rq = {.op = POOL_OP_LIST};
@@ -171,7 +171,7 @@ static void a_list_has_every_name_once(void **state)
 	scene_close(&scene);
 }
 
-/* A region as no record of ours makes it: nobody loops, nobody reads outside. */
+/* In an index with arbitrary contents a lookup neither loops nor reads outside of the region. */
 static void a_lookup_survives_any_index(void **state)
 {
 	unsigned long rounds = scaled(300);
@@ -239,7 +239,7 @@ static void a_map_remembers_pointers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_that_fall_together_are_told_apart),
+		cmocka_unit_test(colliding_names_are_distinguished),
 		cmocka_unit_test(a_chain_has_an_end),
 		cmocka_unit_test(names_are_of_1_to_255_bytes),
 		cmocka_unit_test(a_list_has_every_name_once),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_life.c - proof that a process has ended (src/pool/role/life.h): there when it has, and never before.
+ * test_life.c - proof that a process has ended (src/pool/role/life.h): given once it has, and never before.
  *
- * As `test_pool_life caught` it is about a build with a fault: it has to be found.
+ * `test_pool_life caught` is for a build with a deliberate fault: it succeeds if a test fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@ struct other {
 	uint8_t token[LIFE_TOKEN_LEN];
 };
 
-/* A process that begins its life, says how, and waits to be killed; it may leave one behind that it forked. */
-static struct other start(bool forks)
+/* Starts a process that begins its life, reports its token, and waits to be killed; forks: with a child of its own. */
+static struct other start_process(bool forks)
 {
 	struct other o;
 	int to[2];
@@ -55,7 +55,7 @@ static struct other start(bool forks)
 	return o;
 }
 
-static void end(struct other o)
+static void kill_process(struct other o)
 {
 	assert_int_equal(kill(o.pid, SIGKILL), 0);
 	assert_int_equal(waitpid(o.pid, NULL, 0), o.pid);
@@ -63,43 +63,43 @@ static void end(struct other o)
 
 static void a_killed_process_is_over(void **state)
 {
-	struct other o = start(false);
+	struct other o = start_process(false);
 	int fd = life_watch(path, o.token);
 
 	assert_true(fd >= 0);
 	assert_false(life_is_over(fd));
 	kill(o.pid, SIGSTOP);
 	assert_false(life_is_over(fd));
-	end(o);
+	kill_process(o);
 	assert_true(life_is_over(fd));
-	assert_true(life_is_over(fd)); /* whoever looks takes nothing away */
+	assert_true(life_is_over(fd)); /* looking does not consume the proof */
 	close(fd);
 }
 
-static void of_another_life_it_says_nothing(void **state)
+static void proof_is_for_one_life_only(void **state)
 {
-	struct other first = start(false), second;
+	struct other first = start_process(false), second;
 	int fd = life_watch(path, first.token), other_fd;
 
-	second = start(false); /* of the same name */
+	second = start_process(false); /* with the same path */
 	assert_false(life_is_over(fd));
 	assert_int_equal(life_watch(path, first.token), -ESRCH);
 	other_fd = life_watch(path, second.token);
 	assert_true(other_fd >= 0);
-	end(first);
+	kill_process(first);
 	assert_true(life_is_over(fd));
 	assert_false(life_is_over(other_fd));
-	end(second);
+	kill_process(second);
 	assert_true(life_is_over(other_fd));
 	close(fd);
 	close(other_fd);
 }
 
-static void what_nobody_locks_is_no_proof(void **state)
+static void unlocked_file_is_no_proof(void **state)
 {
-	struct other o = start(false);
+	struct other o = start_process(false);
 
-	end(o);
+	kill_process(o);
 	assert_int_equal(life_watch(path, o.token), -ESRCH);
 	unlink(path);
 	assert_int_equal(life_watch(path, o.token), -ENOENT);
@@ -108,10 +108,10 @@ static void what_nobody_locks_is_no_proof(void **state)
 /* A forked child inherits the lock, and may use other resources of the process. */
 static void a_process_that_left_a_child_is_not_over(void **state)
 {
-	struct other o = start(true);
+	struct other o = start_process(true);
 	int fd = life_watch(path, o.token);
 
-	end(o);
+	kill_process(o);
 	assert_false(life_is_over(fd));
 	kill(-o.pid, SIGKILL);
 	while (!life_is_over(fd))
@@ -127,7 +127,7 @@ static bool is_there(const char *suffix)
 	return access(name, F_OK) == 0;
 }
 
-static void leave(const char *suffix)
+static void create_file(const char *suffix)
 {
 	char name[96];
 
@@ -136,7 +136,7 @@ static void leave(const char *suffix)
 	assert_true(is_there(suffix));
 }
 
-static void forsake(const char *suffix)
+static void delete_file(const char *suffix)
 {
 	char name[96];
 
@@ -144,29 +144,29 @@ static void forsake(const char *suffix)
 	unlink(name);
 }
 
-/* A process that was killed before it renamed its file left it under another name. */
+/* A process that was killed before it renamed its file left it under a temporary name, with its pid. */
 static void files_of_killed_processes_are_removed(void **state)
 {
 	char dead[16], living[16];
-	struct other o = start(false);
+	struct other o = start_process(false);
 	struct life life;
 
-	end(o); /* its number is nobody's now */
+	kill_process(o); /* no process has its pid now */
 	snprintf(dead, sizeof(dead), "%d", (int)o.pid);
 	snprintf(living, sizeof(living), "%d", (int)getppid());
-	leave(dead);
-	leave(living);
-	leave("new");
+	create_file(dead);
+	create_file(living);
+	create_file("new");
 	assert_int_equal(life_begin(&life, path), 0);
 	assert_false(is_there(dead));
 	assert_true(is_there(living));
 	assert_true(is_there("new"));
 	life_end(&life);
-	forsake(living);
-	forsake("new");
+	delete_file(living);
+	delete_file("new");
 }
 
-static void where_locks_may_be_lost_there_is_none(void **state)
+static void no_life_where_locks_are_unreliable(void **state)
 {
 	struct life life;
 
@@ -201,11 +201,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_killed_process_is_over),
-		cmocka_unit_test(of_another_life_it_says_nothing),
-		cmocka_unit_test(what_nobody_locks_is_no_proof),
+		cmocka_unit_test(proof_is_for_one_life_only),
+		cmocka_unit_test(unlocked_file_is_no_proof),
 		cmocka_unit_test(a_process_that_left_a_child_is_not_over),
 		cmocka_unit_test(files_of_killed_processes_are_removed),
-		cmocka_unit_test(where_locks_may_be_lost_there_is_none),
+		cmocka_unit_test(no_life_where_locks_are_unreliable),
 	};
 
 	if (argc > 1 && strcmp(argv[1], "caught") == 0)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_model.c - random operations against a simple model: what a pool is, as lists of things.
+ * test_model.c - random operations, compared with a simple model of a pool: a list of objects ("things").
  *
- * Operations of several clients are made ahead of what is applied; each record is applied to two regions, which are
- * then compared; clients ask again; primaries die with records under way, of which some have reached the standby. The
- * model is told what came of an operation, and says whether that could be.
+ * Several clients make operations ahead of those that are applied. Each record is applied to two regions, which are then
+ * compared. Clients retry requests. Primaries die with records in flight, some of which have reached the standby. The
+ * model gets each operation's outcome and checks that it was possible.
  *
- * test_model caught: for a build with a fault, which has to show.
+ * `test_pool_model caught` is for a build with a deliberate fault: it succeeds if the test fails.
  */
 #include "scene.h"
 
@@ -45,7 +45,7 @@ struct asked {
 	uint8_t *value;
 	char name[16];
 	struct pool_answer answer;
-	uint64_t number; /* of the record; 0: it was answered without one */
+	uint64_t number; /* of its record */
 };
 
 struct actor {
@@ -54,17 +54,17 @@ struct actor {
 	struct asked window[POOL_WINDOW];
 };
 
-/* A change of the model by a pending record. */
+/* A change of the model by a pending record, with which it is undone if the record is lost. */
 struct undo {
 	uint64_t number;
-	int thing; /* -1: nothing */
+	int thing; /* the thing that changed; -1: none */
 	struct thing before;
 	struct asked *asked;
 };
 
 static struct scene scene;
 static struct thing things[THINGS];
-static struct stag_pool_ptr known[KNOWN]; /* that clients were told, good or not */
+static struct stag_pool_ptr known[KNOWN]; /* pointers that clients have received, valid or stale */
 static unsigned int num_known;
 static struct actor actors[ACTORS];
 static struct undo undos[SCENE_PENDING];
@@ -102,7 +102,7 @@ static int thing_by_name(int name)
 	return -1;
 }
 
-static int no_thing(void)
+static int free_thing(void)
 {
 	for (int i = 0; i < THINGS; i++)
 		if (!things[i].is)
@@ -122,7 +122,7 @@ static int find(const struct pool_request *rq)
 	return rq->name_length ? thing_by_name(name_of(rq)) : thing_by_ptr(&rq->ptr);
 }
 
-static bool is_put(const struct pool_request *rq)
+static bool is_put_request(const struct pool_request *rq)
 {
 	return rq->op == STAG_POOL_PUT;
 }
@@ -132,11 +132,12 @@ static bool has_value(const struct pool_request *rq)
 	return rq->flags & POOL_HAS_VALUE;
 }
 
-/* 0, if nothing is short. */
-static uint32_t expected(const struct pool_request *rq, int thing)
+/* Returns the status that the request must have if memory does not run out. */
+static uint32_t expected_status(const struct pool_request *rq, int thing)
 {
 	if (thing < 0)
-		return rq->op == STAG_POOL_INSERT || (is_put(rq) && !(rq->flags & POOL_COMPARE))
+		return rq->op == STAG_POOL_INSERT ||
+				       (is_put_request(rq) && !(rq->flags & POOL_COMPARE))
 			       ? 0
 			       : ENOENT;
 	if (rq->flags & POOL_EXCLUSIVE)
@@ -167,7 +168,7 @@ static void change_model(const struct pool_request *rq, const struct pool_answer
 		free(things[thing].value);
 		return;
 	}
-	t = &things[thing < 0 ? no_thing() : thing];
+	t = &things[thing < 0 ? free_thing() : thing];
 	if (thing < 0) {
 		t->name = rq->name_length ? name_of(rq) : NO_NAME;
 	} else {
@@ -182,17 +183,17 @@ static void change_model(const struct pool_request *rq, const struct pool_answer
 	memcpy(t->value, rq->value, rq->length);
 }
 
-/* An operation was carried out just now: could that come of it? */
-static void tell_model(struct asked *asked)
+/* Checks that the outcome of an operation carried out just now was possible, and changes the model. */
+static void check_and_update_model(struct asked *asked)
 {
 	const struct pool_request *rq = &asked->request;
 	const struct pool_answer *answer = &asked->answer;
 	struct undo *u = &undos[num_undos++];
 	int thing = find(rq);
-	uint32_t want = expected(rq, thing);
+	uint32_t want = expected_status(rq, thing);
 
 	*u = (struct undo){.number = scene.core.number, .thing = -1, .asked = asked};
-	/* a long value wants its memory before anything is looked at */
+	/* A long value gets its memory before its request is checked, so ENOSPC may come first. */
 	if (has_value(rq) && (want == 0 || rq->length > POOL_DIRECT_MAX) &&
 	    answer->status == ENOSPC) {
 		num_full++;
@@ -207,12 +208,12 @@ static void tell_model(struct asked *asked)
 	num_done[rq->op]++;
 	if (has_value(rq))
 		expect_ptr(rq, answer, thing);
-	u->thing = thing < 0 ? no_thing() : thing;
+	u->thing = thing < 0 ? free_thing() : thing;
 	u->before = copy_of(&things[u->thing]);
 	change_model(rq, answer, thing);
 }
 
-static void know(const struct stag_pool_ptr *ptr)
+static void remember_ptr(const struct stag_pool_ptr *ptr)
 {
 	if (num_known < KNOWN)
 		known[num_known++] = *ptr;
@@ -220,7 +221,7 @@ static void know(const struct stag_pool_ptr *ptr)
 		known[dice(KNOWN)] = *ptr;
 }
 
-/* The oldest that is pending is applied: its client is told. */
+/* Applies the oldest pending record: its client gets the answer. */
 static void settle(void)
 {
 	struct undo u = undos[0];
@@ -229,7 +230,7 @@ static void settle(void)
 	if (!is_slow_build() || one_in(4))
 		scene_expect_same(&scene);
 	if (u.asked->answer.status == 0 && has_value(&u.asked->request))
-		know(&u.asked->answer.ptr);
+		remember_ptr(&u.asked->answer.ptr);
 	if (u.thing >= 0)
 		free(u.before.value);
 	num_undos--;
@@ -254,7 +255,7 @@ static uint64_t a_length(void)
 	return one_in(10) ? 0 : dice_size(300);
 }
 
-/* A place that no pending record names. */
+/* Returns a place in the staging memory that no pending record uses. */
 static uint64_t staging_for(uint32_t length)
 {
 	static uint64_t next;
@@ -298,7 +299,7 @@ static void choose_version(struct asked *asked)
 	asked->request.version = thing >= 0 && !one_in(3) ? things[thing].version : dice(1000);
 }
 
-/* Mostly one that is good; always one that its client has been told. */
+/* Returns a pointer that a client has received, mostly a valid one. */
 static struct stag_pool_ptr choose_known(void)
 {
 	uint64_t applied = pool_superblock(&scene.a)->number;
@@ -313,7 +314,7 @@ static struct stag_pool_ptr choose_known(void)
 	return num_known > 0 ? known[dice(num_known)] : ptr;
 }
 
-static void choose(struct asked *asked)
+static void choose_request(struct asked *asked)
 {
 	static const uint8_t ops[] = {STAG_POOL_INSERT, STAG_POOL_INSERT, STAG_POOL_UPDATE,
 				      STAG_POOL_UPDATE, STAG_POOL_UPDATE, STAG_POOL_DELETE,
@@ -321,7 +322,7 @@ static void choose(struct asked *asked)
 	struct pool_request *rq = &asked->request;
 
 	rq->op = ops[dice(sizeof(ops))];
-	if (no_thing() < 0)
+	if (free_thing() < 0)
 		rq->op = STAG_POOL_DELETE;
 	if (rq->op == STAG_POOL_PUT || rq->op == STAG_POOL_REMOVE)
 		choose_name(asked);
@@ -337,7 +338,7 @@ static void choose(struct asked *asked)
 		choose_value(asked);
 }
 
-/* Carries it out for the first time. */
+/* Carries out a request for the first time, or again after its record was lost. */
 static void carry_out(struct actor *actor, struct asked *asked)
 {
 	struct pool_request *rq = &asked->request;
@@ -347,17 +348,17 @@ static void carry_out(struct actor *actor, struct asked *asked)
 		settle_all();
 		num_long++;
 		scene_do(&scene, &actor->who, rq, &asked->answer);
-		tell_model(asked);
-		num_undos--; /* and it is applied */
+		check_and_update_model(asked);
+		num_undos--; /* its record is applied already */
 		if (undos[num_undos].thing >= 0)
 			free(undos[num_undos].before.value);
 		if (asked->answer.status == 0)
-			know(&asked->answer.ptr);
+			remember_ptr(&asked->answer.ptr);
 		scene_expect_same(&scene);
 	} else {
 		assert_int_equal(scene_change(&scene, &actor->who, rq, &asked->answer), 0);
 		assert_int_equal(asked->answer.after, scene.core.number);
-		tell_model(asked);
+		check_and_update_model(asked);
 	}
 	asked->number = scene.core.number;
 	asked->open = true;
@@ -369,7 +370,7 @@ static void forget(struct asked *asked)
 	memset(asked, 0, sizeof(*asked));
 }
 
-/* Acknowledges all that has been answered, up to something that has not. */
+/* Acknowledges the answers up to the first request whose record is not applied. */
 static void acknowledge(struct actor *actor)
 {
 	uint64_t applied = pool_superblock(&scene.a)->number;
@@ -393,7 +394,7 @@ static void send_request(struct actor *actor)
 	if (actor->next - actor->acknowledged > POOL_WINDOW || one_in(20))
 		acknowledge(actor);
 	assert_false(asked->open);
-	choose(asked);
+	choose_request(asked);
 	asked->request.sequence = actor->next++;
 	carry_out(actor, asked);
 }
@@ -405,8 +406,8 @@ static void expect_same_answer(const struct pool_answer *one, const struct pool_
 	assert_memory_equal(&one->ptr, &two->ptr, sizeof(one->ptr));
 }
 
-/* Asks for something again that is perhaps under way, perhaps done, perhaps long acknowledged. */
-static void ask_again(struct actor *actor)
+/* Retries two requests: one that was acknowledged (ESTALE), and one in flight or done, which gets the same answer. */
+static void retry_requests(struct actor *actor)
 {
 	uint64_t sequence, number = scene.core.number;
 	struct pool_answer answer;
@@ -429,7 +430,7 @@ static void ask_again(struct actor *actor)
 	assert_int_equal(scene.core.number, number);
 }
 
-/* Overwrites deleted values from time to time. */
+/* Overwrites the values of deleted objects. */
 static void scrub(void)
 {
 	uint8_t record[POOL_RECORD_META];
@@ -463,11 +464,11 @@ static void undo_last(void)
 	num_lost++;
 }
 
-/* In the order in which they were asked for the first time. */
-static void ask_for_lost(struct asked *lost[], struct actor *whose[], unsigned int n)
+/* Retries the requests whose records were lost, oldest first (lost[] has the newest first). */
+static void retry_lost(struct asked *lost[], struct actor *whose[], unsigned int n)
 {
 	for (unsigned int i = n; i-- > 0;)
-		if (no_thing() >= 0 || lost[i]->request.op == STAG_POOL_DELETE)
+		if (free_thing() >= 0 || lost[i]->request.op == STAG_POOL_DELETE)
 			carry_out(whose[i], lost[i]);
 }
 
@@ -491,15 +492,15 @@ static void fail_over(void)
 	}
 	for (unsigned int i = 0; i < num_undos; i++) {
 		if (undos[i].asked->answer.status == 0 && has_value(&undos[i].asked->request))
-			know(&undos[i].asked->answer.ptr);
+			remember_ptr(&undos[i].asked->answer.ptr);
 		if (undos[i].thing >= 0)
 			free(undos[i].before.value);
 	}
 	num_undos = 0;
-	ask_for_lost(lost, whose, n);
+	retry_lost(lost, whose, n);
 }
 
-/* ---- what is there --------------------------------------------------------------- */
+/* ---- contents of the pool -------------------------------------------------------- */
 
 static void expect_bytes(const struct thing *t, const void *value, uint64_t length)
 {
@@ -519,7 +520,7 @@ static void expect_thing(const struct thing *t)
 	assert_int_equal(answer.version, t->version);
 	expect_bytes(t, answer.bytes, answer.length);
 
-	rq.ptr.length = one_in(2) ? t->ptr.length : (uint32_t)dice(500); /* a hint, no more */
+	rq.ptr.length = one_in(2) ? t->ptr.length : (uint32_t)dice(500); /* only a hint */
 	assert_int_equal(scene_read(&scene.b, &rq.ptr, &value, &read), POOL_DONE);
 	assert_int_equal(read.version, t->version);
 	expect_bytes(t, value, read.value_length);
@@ -574,7 +575,7 @@ static void expect_all(void)
 	uint64_t n = 0, bytes = 0;
 
 	settle_all();
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	for (int i = 0; i < THINGS; i++) {
 		if (!things[i].is)
 			continue;
@@ -591,8 +592,8 @@ static void expect_all(void)
 		expect_name(name);
 }
 
-/* All go: the memory is as it was at the beginning. */
-static void expect_empty_in_the_end(const uint8_t *start)
+/* Deletes all objects and detaches all clients: the memory is then as it was at the start. */
+static void expect_memory_as_at_start(const uint8_t *start)
 {
 	uint64_t from = scene.a.clients_at, to = scene.a.memory_at;
 	struct pool_request rq = {.op = POOL_OP_DETACH};
@@ -616,7 +617,7 @@ static void expect_empty_in_the_end(const uint8_t *start)
 		assert_int_equal(scene_do(&scene, &actors[i].who, &rq, &answer), 0);
 	while (scene.core.room.scrubs > 0)
 		scrub();
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	scene_expect_same(&scene);
 	assert_int_equal(pool_superblock(&scene.a)->objects, 0);
 	assert_int_equal(pool_superblock(&scene.a)->bytes, 0);
@@ -627,13 +628,13 @@ static void expect_empty_in_the_end(const uint8_t *start)
 	assert_true(memcmp(scene.a.at + from, start + from, to - from) == 0);
 }
 
-static void a_pool_is_what_the_model_says(void **state)
+static void pool_agrees_with_the_model(void **state)
 {
 	unsigned long steps = scaled(3000);
 	uint8_t *start;
 
 	dice_start();
-	scene_open(&scene, SIZE, 32); /* few: chains of buckets */
+	scene_open(&scene, SIZE, 32); /* few buckets, so that chains form */
 	start = malloc(SIZE);
 	assert_non_null(start);
 	memcpy(start, scene.a.at, SIZE);
@@ -648,7 +649,7 @@ static void a_pool_is_what_the_model_says(void **state)
 			for (uint64_t n = dice(num_undos + 1); n > 0; n--)
 				settle();
 		if (one_in(10))
-			ask_again(actor);
+			retry_requests(actor);
 		else if (one_in(100))
 			fail_over();
 		else if (one_in(30))
@@ -660,11 +661,11 @@ static void a_pool_is_what_the_model_says(void **state)
 	}
 	printf("inserts %lu updates %lu deletes %lu puts %lu removes %lu long %lu moved %lu, full "
 	       "%lu gone %lu\n"
-	       "asked again %lu, failovers %lu with %lu lost and asked again\n",
+	       "retried %lu, failovers %lu, in which %lu requests were lost and retried\n",
 	       num_done[STAG_POOL_INSERT], num_done[STAG_POOL_UPDATE], num_done[STAG_POOL_DELETE],
 	       num_done[STAG_POOL_PUT], num_done[STAG_POOL_REMOVE], num_long, num_moved, num_full,
 	       num_gone, num_retried, num_promoted, num_lost);
-	expect_empty_in_the_end(start);
+	expect_memory_as_at_start(start);
 	for (unsigned int i = 0; i < ACTORS; i++)
 		for (unsigned int j = 0; j < POOL_WINDOW; j++)
 			forget(&actors[i].window[j]);
@@ -675,7 +676,7 @@ static void a_pool_is_what_the_model_says(void **state)
 static int run_model(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_pool_is_what_the_model_says),
+		cmocka_unit_test(pool_agrees_with_the_model),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,10 +2,10 @@
 /*
  * test_node.c - nodes of a pool, each in a process of its own, so that they can be killed; and a client on bare verbs.
  *
- * The last stories are of adapters that have nothing beyond verbs: no keys that one chooses, no lease. There the client is the
- * library's, which asks before it believes what it has read.
+ * Some tests are with adapters that have nothing beyond verbs: no chosen keys, no lease. Their client is the library's,
+ * which gets a FRESH answer from the primary before it delivers what it has read.
  *
- * As `test_pool_node STORY caught` it is about a build with a fault, which that story has to find.
+ * `test_pool_node TEST caught` is for a build with a deliberate fault: it succeeds if that test fails.
  */
 #include "raw.h"
 
@@ -39,7 +39,7 @@
 		time_t until_ = time(NULL) + PATIENCE_S;                                           \
 		while (!(condition)) {                                                             \
 			if (time(NULL) > until_)                                                   \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
+				fail_msg("%s:%d: timed out waiting for %s", __FILE__, __LINE__,    \
 					 #condition);                                              \
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);                   \
 		}                                                                                  \
@@ -49,10 +49,10 @@
 
 static atomic_bool to_stall;
 static int stall_pipe[2];
-static atomic_uint torn; /* times that it got what it could not apply */
+static atomic_uint torn; /* how often the node received bytes that are no record */
 
-/* Its thread tells when it links a standby: from here it does not go on, while its adapter does. */
-static void told(void *arg, const char *line)
+/* The node's log callback. With to_stall, blocks the node's thread when it links a standby; its adapter continues. */
+static void on_log_line(void *arg, const char *line)
 {
 	char go;
 
@@ -96,7 +96,7 @@ static void print_answer(struct stag_pool_node *node, char what)
 	fflush(stdout);
 }
 
-/* test_node node NAME STATE ROLL create|join [PORT]; SHORT in the environment: with short times */
+/* test_node node NAME STATE ROLL create|join [PORT]; SHORT in the environment: with short timeouts */
 static int be_node(int argc, char **argv)
 {
 	const struct stag_pool_user users[] = {
@@ -121,7 +121,7 @@ static int be_node(int argc, char **argv)
 		.lease_ms = 1000,
 		.promote_ms = 1200,
 		.log_bytes = 4 << 20,
-		.log = told,
+		.log = on_log_line,
 	};
 	struct stag_pool_node *node;
 	char what;
@@ -155,7 +155,7 @@ struct story {
 	uint64_t id[2];
 	struct stag_pool_ptr ptrs[NUM_VALUES];
 	unsigned int count;
-	bool plain; /* nodes use verbs alone */
+	bool plain; /* nodes use nothing beyond verbs */
 };
 
 static char self[512];
@@ -188,11 +188,11 @@ static int start(struct story *s, struct node *n, const char *how)
 	return rc;
 }
 
-static void let_go(struct node *n)
+static void stop_and_reap(struct node *n)
 {
 	if (!n->pid)
 		return;
-	kill(n->pid, SIGCONT); /* of a story that failed */
+	kill(n->pid, SIGCONT); /* a failed test may have left it stopped */
 	close(n->in);
 	waitpid(n->pid, NULL, 0);
 	fclose(n->out);
@@ -212,7 +212,7 @@ static int command(struct node *n, char what)
 static void kill_node(struct node *n)
 {
 	kill(n->pid, SIGKILL);
-	let_go(n);
+	stop_and_reap(n);
 }
 
 struct news {
@@ -222,7 +222,7 @@ struct news {
 	unsigned long long changes, timed, replicated;
 };
 
-static struct news ask_node(struct node *n)
+static struct news query_node(struct node *n)
 {
 	struct news w = {0};
 
@@ -245,19 +245,19 @@ static unsigned long long hash_of(struct node *n)
 
 static bool is_primary(struct node *n)
 {
-	return ask_node(n).role == STAG_POOL_ROLE_PRIMARY;
+	return query_node(n).role == STAG_POOL_ROLE_PRIMARY;
 }
 
 static bool are_same(struct node *a, struct node *b)
 {
-	return ask_node(a).number == ask_node(b).number && hash_of(a) == hash_of(b);
+	return query_node(a).number == query_node(b).number && hash_of(a) == hash_of(b);
 }
 
 /* ---- the client --------------------------------------------------------------------------------- */
 
 static int try_opening(struct story *s, struct node *n, bool again)
 {
-	int rc = raw_open(&s->raw, (uint16_t)ask_node(n).port, "writer", WORD);
+	int rc = raw_open(&s->raw, (uint16_t)query_node(n).port, "writer", WORD);
 
 	if (rc == 0)
 		rc = raw_attach(&s->raw, s->id, again);
@@ -286,7 +286,7 @@ static int insert(struct story *s, unsigned int i, struct stag_pool_ptr *ptr)
 				  .sequence = i + 1,
 				  .acknowledged = i > 0 ? i - 1 : 0};
 	struct pool_answer answer;
-	int rc = raw_ask(&s->raw, &rq, &answer);
+	int rc = raw_request(&s->raw, &rq, &answer);
 
 	if (rc != 0)
 		return rc;
@@ -337,9 +337,9 @@ static int tear_down(void **state)
 	char line[128];
 
 	raw_close(&s->raw);
-	let_go(&s->a);
-	let_go(&s->b);
-	let_go(&s->c);
+	stop_and_reap(&s->a);
+	stop_and_reap(&s->b);
+	stop_and_reap(&s->c);
 	snprintf(line, sizeof(line), "rm -rf %s", s->dir);
 	assert_int_equal(system(line), 0);
 	free(s);
@@ -350,7 +350,7 @@ static void start_both(struct story *s)
 {
 	assert_int_equal(start(s, &s->a, "create"), 0);
 	assert_int_equal(start(s, &s->b, "join"), 0);
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 }
 
 /*
@@ -371,13 +371,13 @@ static void pointers_outlive_the_primary(void **state)
 	await(is_primary(&s->b));
 	await(try_opening(s, &s->b, true) == 0);
 	expect_all(s);
-	/* The last one is asked for again, as if it had not been answered: it happens once. */
+	/* The last insert is retried, as if its answer had been lost: it is carried out once. */
 	assert_int_equal(insert(s, s->count - 1, &again), 0);
 	assert_memory_equal(&again, &s->ptrs[s->count - 1], sizeof(again));
 	insert_some(s, NUM_VALUES / 4);
 
 	assert_int_equal(start(s, &s->a, "join"), 0);
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 	insert_some(s, NUM_VALUES / 4);
 	await(are_same(&s->a, &s->b));
@@ -388,20 +388,20 @@ static void pointers_outlive_the_primary(void **state)
 	expect_all(s);
 }
 
-/* The first of two standbys is promoted, and the other follows it, and is promoted in turn. */
+/* The first of two standbys is promoted; the other follows it, and is promoted in turn. */
 static void standbys_are_promoted_one_after_the_other(void **state)
 {
 	struct story *s = *state;
 
 	start_both(s);
 	assert_int_equal(start(s, &s->c, "join"), 0);
-	await(ask_node(&s->a).standbys == 2);
+	await(query_node(&s->a).standbys == 2);
 	await(try_opening(s, &s->a, false) == 0);
 	insert_some(s, 10);
 	kill_node(&s->a);
 	raw_close(&s->raw);
 	await(is_primary(&s->b) || is_primary(&s->c));
-	if (is_primary(&s->c)) { /* on a machine that had no time for the first */
+	if (is_primary(&s->c)) { /* on a machine too busy for the first one */
 		struct node b = s->b;
 
 		s->b = s->c;
@@ -409,7 +409,7 @@ static void standbys_are_promoted_one_after_the_other(void **state)
 	}
 	await(try_opening(s, &s->b, true) == 0);
 	insert_some(s, 10);
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->b, &s->c));
 	kill_node(&s->b);
 	raw_close(&s->raw);
@@ -419,7 +419,7 @@ static void standbys_are_promoted_one_after_the_other(void **state)
 	insert_some(s, 10);
 }
 
-/* A standby that is killed is left out, and what waited for it is answered. */
+/* A standby that is killed is dropped from the in-sync set, and the changes that waited for it are acknowledged. */
 static void a_standby_is_not_waited_for_long(void **state)
 {
 	struct story *s = *state;
@@ -430,13 +430,13 @@ static void a_standby_is_not_waited_for_long(void **state)
 	kill_node(&s->b);
 	insert_some(s, 5);
 	expect_all(s);
-	assert_int_equal(ask_node(&s->a).epoch, 1);
+	assert_int_equal(query_node(&s->a).epoch, 1);
 	assert_int_equal(start(s, &s->b, "join"), 0);
-	await(ask_node(&s->a).standbys == 1);
+	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
 
-/* A primary that stood still does not answer, nor is it read, when it goes on. */
+/* A primary that was stopped neither acknowledges nor serves reads when it continues. */
 static void a_primary_that_was_stopped_is_refused(void **state)
 {
 	struct story *s = *state;
@@ -456,7 +456,7 @@ static void a_primary_that_was_stopped_is_refused(void **state)
 	await(try_opening(s, &s->b, true) == 0);
 	expect_all(s);
 	insert_some(s, 5);
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 	raw_close(&s->raw);
 	assert_int_equal(try_opening(s, &s->a, true), -EREMCHG);
@@ -476,7 +476,7 @@ static void a_primary_hands_over(void **state)
 	await(try_opening(s, &s->b, true) == 0);
 	expect_all(s);
 	insert_some(s, 10);
-	await(ask_node(&s->b).standbys == 1);
+	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
 
@@ -487,7 +487,7 @@ static struct stag_pool *open_as(const char *user, struct node *n)
 	char where[32];
 	struct stag_pool *pool;
 
-	snprintf(where, sizeof(where), "127.0.0.1:%u", ask_node(n).port);
+	snprintf(where, sizeof(where), "127.0.0.1:%u", query_node(n).port);
 	pool = stag_pool_open(where, &attr);
 	assert_non_null(pool);
 	return pool;
@@ -501,7 +501,7 @@ static void switchovers_choose_the_same_successor(void **state)
 
 	start_both(s);
 	assert_int_equal(start(s, &s->c, "join"), 0);
-	await(ask_node(&s->a).standbys == 2);
+	await(query_node(&s->a).standbys == 2);
 	/* EBUSY until the standbys have connected to the new primary. */
 	await(command(&s->a, 's') == 0);
 	await(is_primary(&s->b));
@@ -514,8 +514,8 @@ static void switchovers_choose_the_same_successor(void **state)
 	stag_pool_close(pool);
 }
 
-/* Every change, and of the records some; a standby has none of either. */
-static void times_are_taken(void **state)
+/* A primary times every change and a sample of the records; a standby times neither. */
+static void primary_measures_latencies(void **state)
 {
 	struct story *s = *state;
 	struct news w;
@@ -523,9 +523,9 @@ static void times_are_taken(void **state)
 	start_both(s);
 	await(try_opening(s, &s->a, false) == 0);
 	insert_some(s, 10);
-	await((w = ask_node(&s->a)).changes > 10 && w.timed == w.changes);
+	await((w = query_node(&s->a)).changes > 10 && w.timed == w.changes);
 	assert_true(w.replicated > 0 && w.replicated <= w.changes);
-	w = ask_node(&s->b);
+	w = query_node(&s->b);
 	assert_int_equal(w.timed, 0);
 	assert_int_equal(w.replicated, 0);
 }
@@ -539,7 +539,7 @@ static void clients_must_prove_their_secret(void **state)
 
 	assert_int_equal(start(s, &s->a, "create"), 0);
 	await(is_primary(&s->a));
-	port = (uint16_t)ask_node(&s->a).port;
+	port = (uint16_t)query_node(&s->a).port;
 	assert_int_equal(raw_open(&s->raw, port, "writer", "not the word it should be"), -EACCES);
 	assert_int_equal(raw_open(&s->raw, port, "nobody", WORD), -EACCES);
 	assert_int_equal(raw_open(&s->raw, port, "reader", WORD), 0);
@@ -547,7 +547,7 @@ static void clients_must_prove_their_secret(void **state)
 	assert_int_equal(insert(s, 0, &ptr), EACCES);
 }
 
-/* Values that the node fetches: short ones in one record, long ones in many. */
+/* The node reads values from the client's memory: short ones in one record, long ones in many. */
 static void values_are_pulled(void **state)
 {
 	static uint8_t want[RAW_MEMORY], got[RAW_MEMORY];
@@ -569,7 +569,7 @@ static void values_are_pulled(void **state)
 		size_t length = sizeof(got);
 
 		memcpy(s->raw.memory, want, lengths[i]);
-		assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+		assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 		assert_int_equal(answer.status, 0);
 		memset(s->raw.memory, 0, RAW_MEMORY);
 		assert_int_equal(raw_read(&s->raw, &answer.ptr, got, &length), 0);
@@ -588,7 +588,7 @@ static int set_up_plain(void **state)
 	return 0;
 }
 
-/* The first value: op is an insert of it, or an update. */
+/* Inserts or updates (op) the first value. */
 static void store_first(struct story *s, uint8_t op, const char *value)
 {
 	struct pool_request rq = {.op = op,
@@ -602,7 +602,7 @@ static void store_first(struct story *s, uint8_t op, const char *value)
 
 	if (op == STAG_POOL_UPDATE)
 		rq.flags |= POOL_HAS_PTR;
-	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 	assert_int_equal(answer.status, 0);
 	s->ptrs[0] = answer.ptr;
 	s->count++;
@@ -633,11 +633,11 @@ static struct stag_pool *begin_plain(struct story *s)
 
 static void expect_standbys(struct story *s, unsigned int standbys)
 {
-	await(ask_node(&s->b).standbys == standbys);
+	await(query_node(&s->b).standbys == standbys);
 	await(are_same(&s->a, &s->b));
 }
 
-/* Its adapter lets read what has been overwritten elsewhere: nobody believes it, nor does it say so itself when it goes on. */
+/* The stalled primary's adapter serves reads of an old value: they are not delivered, and it does not answer FRESH. */
 static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 {
 	struct story *s = *state;
@@ -654,21 +654,21 @@ static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 	still = s->raw;
 	await(try_opening(s, &s->b, true) == 0);
 	store_first(s, STAG_POOL_UPDATE, "new");
-	/* A read behind it: the question is there when it is answered. */
-	assert_int_equal(raw_say(&still, &fresh), 0);
+	/* Once a read sent after the FRESH request has completed, the request has arrived, too. */
+	assert_int_equal(raw_send(&still, &fresh), 0);
 	assert_int_equal(raw_read(&still, &s->ptrs[0], to, &length), 0);
 	assert_string_equal(to, "old");
 	expect_first(pool, s, "new");
 
 	assert_int_equal(command(&s->a, 'r'), 1);
-	assert_int_equal(raw_hear(&still, &fresh, &answer), -ENOTCONN);
+	assert_int_equal(raw_receive(&still, &fresh, &answer), -ENOTCONN);
 	raw_close(&still);
 	expect_standbys(s, 2);
 	expect_first(pool, s, "new");
 	stag_pool_close(pool);
 }
 
-/* The roll backend does not answer while somebody has this. */
+/* Takes the roll's lock: the roll backend does no swap until it is closed. */
 static int hold_roll(const struct story *s)
 {
 	char lock[128];
@@ -689,7 +689,7 @@ static bool has_lease(struct stag_pool *pool)
 	return info.lease_us != 0;
 }
 
-/* A primary whose standby is silent, and cannot be dropped, does not say that it is primary; nobody is to wait for long to see that. */
+/* A primary whose standby is silent and cannot be dropped has no lease: it answers FRESH only when it has one again. */
 static void primary_without_a_lease_does_not_answer_fresh(void **state)
 {
 	struct story *s = *state;
@@ -701,21 +701,21 @@ static void primary_without_a_lease_does_not_answer_fresh(void **state)
 
 	kill(s->b.pid, SIGSTOP);
 	await(!has_lease(pool));
-	assert_int_equal(raw_say(&s->raw, &fresh), 0);
-	await(ibv_poll_cq(s->raw.cq, 1, &wc) == 1); /* it is on its way */
+	assert_int_equal(raw_send(&s->raw, &fresh), 0);
+	await(ibv_poll_cq(s->raw.cq, 1, &wc) == 1); /* the send has completed */
 	for (int i = 0; i < 20; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		assert_int_equal(ibv_poll_cq(s->raw.cq, 1, &wc), 0);
 	}
 	kill(s->b.pid, SIGCONT);
 	close(roll);
-	assert_int_equal(raw_hear(&s->raw, &fresh, &answer), 0);
+	assert_int_equal(raw_receive(&s->raw, &fresh, &answer), 0);
 	assert_int_equal(answer.status, 0);
 	expect_first(pool, s, "old");
 	stag_pool_close(pool);
 }
 
-/* Reads that waited for a primary that stood still are served by its adapter, and are not delivered. */
+/* Reads posted to a stopped primary are served by its adapter once it continues, and are not delivered. */
 static void reads_from_a_stopped_primary_are_not_delivered(void **state)
 {
 	enum { READS = 32 };
@@ -779,13 +779,13 @@ static void expect_stored(struct story *s, const struct stag_pool_ptr *ptr, cons
 	assert_memory_equal(got, want, length);
 }
 
-/* A slot that is used is open again when all have applied what is in it. */
+/* Waits until all slots are open: a slot reopens when all nodes have applied its value. */
 static void await_slots(struct story *s)
 {
 	struct pool_request rq = {.op = POOL_OP_NODES, .length = sizeof(struct node_status)};
 	struct pool_answer answer;
 
-	await((rq.sequence = ++s->raw.sequence, raw_ask(&s->raw, &rq, &answer) == 0) &&
+	await((rq.sequence = ++s->raw.sequence, raw_request(&s->raw, &rq, &answer) == 0) &&
 	      s->raw.open == (1u << NODE_SLOTS) - 1);
 }
 
@@ -797,7 +797,7 @@ static struct stag_pool_ptr insert_staged(struct story *s, const uint8_t *value,
 
 	assert_int_equal(raw_stage(&s->raw, slot, 0, value, length), 0);
 	rq = raw_staged(&s->raw, slot, length);
-	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 	assert_int_equal(answer.status, 0);
 	return answer.ptr;
 }
@@ -823,14 +823,14 @@ static void staged_values_outlive_the_primary(void **state)
 		ptrs[n] = insert_staged(s, want, staged_lengths[i]);
 		await_slots(s);
 	}
-	/* Half of a value is there before the third node is. */
+	/* Half of a value is written before the third node joins. */
 	assert_int_equal(raw_stage(&s->raw, 0, 0, want, NODE_SHORT / 2), 0);
 	assert_int_equal(start(s, &s->c, "join"), 0);
-	await(ask_node(&s->a).standbys == 2);
+	await(query_node(&s->a).standbys == 2);
 	assert_int_equal(
 		raw_stage(&s->raw, 0, NODE_SHORT / 2, want + NODE_SHORT / 2, NODE_SHORT / 2), 0);
 	half = raw_staged(&s->raw, 0, NODE_SHORT);
-	assert_int_equal(raw_ask(&s->raw, &half, &answer), 0);
+	assert_int_equal(raw_request(&s->raw, &half, &answer), 0);
 	expect_stored(s, &answer.ptr, want, NODE_SHORT);
 	await_slots(s);
 	for (unsigned int i = 0; i < NUM_STAGED; i++, n++) {
@@ -840,8 +840,8 @@ static void staged_values_outlive_the_primary(void **state)
 	}
 	await(are_same(&s->a, &s->b));
 	await(are_same(&s->a, &s->c));
-	assert_int_equal(ask_node(&s->b).torn, 0);
-	assert_int_equal(ask_node(&s->c).torn, 0);
+	assert_int_equal(query_node(&s->b).torn, 0);
+	assert_int_equal(query_node(&s->c).torn, 0);
 	s->count = (unsigned int)s->raw.sequence;
 	kill_node(&s->a);
 	raw_close(&s->raw);
@@ -859,7 +859,7 @@ static void staged_values_outlive_the_primary(void **state)
 	}
 }
 
-/* The primary dies with a value in a slot, asked for or not: written again to the next one's, it is there once. */
+/* The primary dies with values in slots, requested or not. Staged again at the next primary, each exists once. */
 static void values_staged_on_a_lost_link_are_staged_again(void **state)
 {
 	static uint8_t want[NODE_SHORT], other[NODE_SHORT];
@@ -878,18 +878,18 @@ static void values_staged_on_a_lost_link_are_staged_again(void **state)
 	raw_close(&s->raw);
 	await(is_primary(&s->b));
 	await(try_opening(s, &s->b, true) == 0);
-	/* As if it had not been answered. */
+	/* Retry the insert, as if its answer had been lost. */
 	assert_int_equal(raw_stage(&s->raw, 3, 0, other, sizeof(other)), 0);
 	rq = raw_staged(&s->raw, 3, sizeof(other));
 	rq.acknowledged = 0;
 	rq.sequence = s->raw.sequence;
-	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 	again = answer.ptr;
 	assert_memory_equal(&again, &first, sizeof(first));
 	expect_stored(s, &first, want, sizeof(want));
 }
 
-/* A client that names more bytes than it wrote gets no bytes of others, and all nodes have the same. */
+/* A client that names more bytes than it wrote gets zeroes, not another client's bytes, and all nodes store the same. */
 static void slots_are_cleared_for_their_next_client(void **state)
 {
 	static uint8_t secret[NODE_SHORT], zeroes[NODE_SHORT];
@@ -904,7 +904,7 @@ static void slots_are_cleared_for_their_next_client(void **state)
 		if (i % 2)
 			assert_int_equal(raw_stage(&s->raw, 0, 0, "x", 1), 0);
 		rq = raw_staged(&s->raw, 0, NODE_SHORT);
-		assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+		assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 		zeroes[0] = i % 2 ? 'x' : 0;
 		expect_stored(s, &answer.ptr, zeroes, NODE_SHORT);
 		assert_int_equal(raw_stage(&s->raw, 1, 0, secret, NODE_SHORT), 0);
@@ -914,10 +914,10 @@ static void slots_are_cleared_for_their_next_client(void **state)
 		s->id[0]++;
 	}
 	await(are_same(&s->a, &s->b));
-	assert_int_equal(ask_node(&s->b).torn, 0);
+	assert_int_equal(query_node(&s->b).torn, 0);
 }
 
-/* An acknowledged value is still in its slot when its standby applies it, however soon the client writes again. */
+/* An acknowledged value stays in its slot until the standby has applied it, however soon the client writes again. */
 static void slot_opens_after_every_node_has_applied_it(void **state)
 {
 	static uint8_t want[20000];
@@ -938,11 +938,11 @@ static void slot_opens_after_every_node_has_applied_it(void **state)
 		rq.op = STAG_POOL_PUT;
 		rq.name = "one";
 		rq.name_length = 3;
-		assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+		assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 		assert_int_equal(answer.status, 0);
 	}
 	await(are_same(&s->a, &s->b));
-	assert_int_equal(ask_node(&s->b).torn, 0);
+	assert_int_equal(query_node(&s->b).torn, 0);
 }
 
 static uint64_t count_objects(struct story *s)
@@ -951,18 +951,18 @@ static uint64_t count_objects(struct story *s)
 	struct pool_answer answer;
 	struct node_status status;
 
-	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(raw_request(&s->raw, &rq, &answer), 0);
 	assert_int_equal(answer.length, sizeof(status));
 	memcpy(&status, answer.bytes, sizeof(status));
 	return status.objects;
 }
 
-/* A client that breaks the rules is left, and nothing has come of what it asked for: there are as many objects. Nobody else notices. */
-static void expect_left(struct story *s, struct pool_request *rq, unsigned int objects)
+/* Expects that the request ends the connection of its client, and that no object was created. */
+static void expect_disconnected(struct story *s, struct pool_request *rq, unsigned int objects)
 {
 	struct pool_answer answer;
 
-	assert_true(raw_ask(&s->raw, rq, &answer) < 0);
+	assert_true(raw_request(&s->raw, rq, &answer) < 0);
 	raw_close(&s->raw);
 	s->id[0]++;
 	open_writer(s, &s->a);
@@ -980,42 +980,42 @@ static void slots_are_their_clients_alone(void **state)
 
 	start_both(s);
 	open_writer(s, &s->a);
-	/* Its key is good on its own connection only. */
-	assert_int_equal(raw_open(&other, (uint16_t)ask_node(&s->a).port, "writer", WORD), 0);
+	/* A slot's key is valid on its own connection only. */
+	assert_int_equal(raw_open(&other, (uint16_t)query_node(&s->a).port, "writer", WORD), 0);
 	assert_int_equal(raw_attach(&other, id, false), 0);
 	other.slot_rkey[0] = s->raw.slot_rkey[0];
 	other.facts.staging_address = s->raw.facts.staging_address;
 	raw_stage(&other, 0, 0, want, 100);
 	rq = (struct pool_request){.op = POOL_OP_NODES, .length = 4096};
-	assert_true(raw_ask(&other, &rq, &(struct pool_answer){0}) < 0);
+	assert_true(raw_request(&other, &rq, &(struct pool_answer){0}) < 0);
 	raw_close(&other);
-	/* Asked for, and still open to writes. */
+	/* The request does not invalidate the slot's key, so the slot is still open to writes. */
 	rq = raw_staged(&s->raw, 2, 100);
 	s->raw.ends = 0;
-	expect_left(s, &rq, 0);
-	/* Another slot than the one that was ended. */
+	expect_disconnected(s, &rq, 0);
+	/* The request names another slot than the one whose key it invalidates. */
 	rq = raw_staged(&s->raw, 2, 100);
 	rq.source_address += NODE_SHORT;
-	expect_left(s, &rq, 0);
-	/* More than there is. */
+	expect_disconnected(s, &rq, 0);
+	/* The request names more bytes than the slot has. */
 	rq = raw_staged(&s->raw, 2, NODE_SHORT + 1);
-	expect_left(s, &rq, 0);
-	/* Nowhere. */
+	expect_disconnected(s, &rq, 0);
+	/* The request names an address outside of the slots. */
 	rq = raw_staged(&s->raw, 2, 100);
 	rq.source_address = UINT64_MAX;
-	expect_left(s, &rq, 0);
-	/* Written to again, when it was asked for. */
+	expect_disconnected(s, &rq, 0);
+	/* The client writes with a key that its request has invalidated. */
 	key = s->raw.slot_rkey[0];
 	insert_staged(s, want, sizeof(want));
 	s->raw.slot_rkey[0] = key;
 	raw_stage(&s->raw, 0, 0, want, 100);
 	rq = (struct pool_request){.op = POOL_OP_NODES, .length = 4096};
-	expect_left(s, &rq, 1);
+	expect_disconnected(s, &rq, 1);
 	insert_staged(s, want, sizeof(want));
-	await(are_same(&s->a, &s->b) && ask_node(&s->a).standbys == 1);
+	await(are_same(&s->a, &s->b) && query_node(&s->a).standbys == 1);
 }
 
-/* Its lock, if it says that there are a primary and a standby: it stays as it is then. */
+/* Takes the roll's lock and returns true if two nodes are in sync; the roll cannot change then. */
 static bool hold_roll_of_two(const struct story *s, int *lock, struct roll *roll)
 {
 	char path[128], text[ROLL_MAX_TEXT + 1];
@@ -1036,8 +1036,8 @@ static bool hold_roll_of_two(const struct story *s, int *lock, struct roll *roll
 }
 
 /*
- * While somebody has the roll's lock, what was handed over nobody can take, nor take back. Such a roll is not waited for; and
- * who was told to take over does, once the roll can be changed.
+ * While the roll is locked, a handover can be neither accepted nor revoked. A stopping primary does not wait for that; its
+ * successor is promoted once the roll can be changed.
  */
 static void a_node_stops_even_if_the_roll_is_locked(void **state)
 {
@@ -1063,7 +1063,7 @@ static void a_node_stops_even_if_the_roll_is_locked(void **state)
 	await(is_primary(standby));
 }
 
-/* Such a node could be promoted while the primary still serves: it is refused, and the pool continues without it. */
+/* A node whose `promote` is shorter than the primary's lease could be promoted while the primary still serves: it is refused. */
 static void node_with_unsafe_times_does_not_follow(void **state)
 {
 	struct story *s = *state;
@@ -1073,12 +1073,12 @@ static void node_with_unsafe_times_does_not_follow(void **state)
 	setenv("SHORT", "1", 1);
 	assert_int_equal(start(s, &s->c, "join"), 0);
 	unsetenv("SHORT");
-	await(ask_node(&s->c).role == STAG_POOL_ROLE_REFUSED);
+	await(query_node(&s->c).role == STAG_POOL_ROLE_REFUSED);
 	assert_int_equal(start(s, &s->b, "join"), 0);
-	await(ask_node(&s->b).role == STAG_POOL_ROLE_STANDBY);
+	await(query_node(&s->b).role == STAG_POOL_ROLE_STANDBY);
 	assert_int_equal(try_opening(s, &s->a, false), 0);
 	insert_some(s, 5);
-	assert_int_equal(ask_node(&s->a).epoch, 1);
+	assert_int_equal(query_node(&s->a).epoch, 1);
 	expect_all(s);
 }
 
@@ -1101,7 +1101,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_primary_hands_over, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(switchovers_choose_the_same_successor, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(times_are_taken, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(primary_measures_latencies, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(clients_must_prove_their_secret, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(reads_without_a_fresh_answer_are_not_delivered,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_ops.c - what the model leaves out: clients that come, go and go too far, uploads that are broken off, pointers
- * that nobody was given.
+ * test_ops.c - operations that test_model.c leaves out: clients that attach, expire and exceed limits, uploads that are
+ * interrupted, and made-up pointers.
  */
 #include "scene.h"
 
@@ -34,13 +34,13 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	scene_expect_same(&scene);
 	scene_close(&scene);
 	return 0;
 }
 
-static int do_it(struct pool_request rq)
+static int change_and_apply(struct pool_request rq)
 {
 	return scene_do(&scene, &who, &rq, &answer);
 }
@@ -51,7 +51,7 @@ static int update(uint64_t sequence, const struct stag_pool_ptr *ptr, uint32_t l
 
 	rq.op = STAG_POOL_UPDATE;
 	rq.ptr = *ptr;
-	return do_it(rq);
+	return change_and_apply(rq);
 }
 
 static int erase(uint64_t sequence, const struct stag_pool_ptr *ptr)
@@ -61,7 +61,7 @@ static int erase(uint64_t sequence, const struct stag_pool_ptr *ptr)
 				  .acknowledged = sequence - 1,
 				  .ptr = *ptr};
 
-	return do_it(rq);
+	return change_and_apply(rq);
 }
 
 static void expect_read(const struct stag_pool_ptr *ptr, uint32_t length)
@@ -90,7 +90,7 @@ static void a_value_that_fits_stays_where_it_is(void **state)
 	static const uint32_t lengths[] = {64, 0, 1, 60, 64, LONG, 2 * LONG, 64, LONG, 10};
 	struct stag_pool_ptr first;
 
-	assert_int_equal(do_it(scene_insert(1, value, 64)), 0);
+	assert_int_equal(change_and_apply(scene_insert(1, value, 64)), 0);
 	first = answer.ptr;
 	for (uint64_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		assert_int_equal(update(2 + i, &first, lengths[i]), 0);
@@ -106,7 +106,7 @@ static void a_value_that_does_not_fit_gets_a_new_pointer(void **state)
 {
 	struct stag_pool_ptr old;
 
-	assert_int_equal(do_it(scene_insert(1, value, 64)), 0);
+	assert_int_equal(change_and_apply(scene_insert(1, value, 64)), 0);
 	old = answer.ptr;
 	assert_int_equal(update(2, &old, 1000), 0);
 	assert_int_not_equal(answer.ptr.generation, old.generation);
@@ -116,16 +116,16 @@ static void a_value_that_does_not_fit_gets_a_new_pointer(void **state)
 	assert_int_equal(erase(4, &old), ENOENT);
 }
 
-/* Into what is no object: clients, buckets, bodies, the middle of a value. */
-static void a_pointer_that_nobody_was_given_leads_nowhere(void **state)
+/* Pointers to bytes that are no object: clients, buckets, bodies, the middle of a value. */
+static void made_up_pointer_is_not_found(void **state)
 {
 	struct pool_object fake = {.generation = 77, .version = 77, .length = 8};
 	struct stag_pool_ptr ptr = {.key = scene.a.key, .generation = 77};
 	uint64_t sequence = 1;
 	struct pool_stub stub;
 
-	/* a body that looks like an object, and one within a value */
-	assert_int_equal(do_it(scene_insert(sequence++, value, LONG)), 0);
+	/* a body whose first bytes look like an object */
+	assert_int_equal(change_and_apply(scene_insert(sequence++, value, LONG)), 0);
 	memcpy(&stub, scene.a.at + pool_offset(&scene.a, answer.ptr.address) + sizeof(fake),
 	       sizeof(stub));
 	fake.hash = pool_object_hash(&fake, stub.address, pool_hash(value, 8));
@@ -149,13 +149,13 @@ static void a_pointer_that_nobody_was_given_leads_nowhere(void **state)
 	assert_int_equal(erase(sequence++, &ptr), ENOENT);
 }
 
-static void what_is_deleted_is_overwritten_if_that_is_wished(void **state)
+static void deleted_value_is_overwritten_if_configured(void **state)
 {
 	struct stag_pool_ptr ptr;
 	uint64_t at;
 
 	scene.core.overwrite = true;
-	assert_int_equal(do_it(scene_insert(1, value, 500)), 0);
+	assert_int_equal(change_and_apply(scene_insert(1, value, 500)), 0);
 	ptr = answer.ptr;
 	at = pool_offset(&scene.a, ptr.address);
 	assert_memory_equal(scene.a.at + at + 32, value, 500);
@@ -176,20 +176,20 @@ static void settle_scrub(void)
 	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
 }
 
-/* A long value takes many records; whoever is primary goes on. */
-static void a_long_value_is_overwritten_bit_by_bit(void **state)
+/* Overwriting a long value takes many records, which the next primary continues. */
+static void long_value_is_overwritten_in_steps(void **state)
 {
 	static uint8_t longest[2500000];
 	struct pool_stub stub;
 
 	memset(longest, 7, sizeof(longest));
 	scene.core.overwrite = true;
-	assert_int_equal(do_it(scene_insert(1, longest, sizeof(longest))), 0);
+	assert_int_equal(change_and_apply(scene_insert(1, longest, sizeof(longest))), 0);
 	memcpy(&stub, scene.a.at + pool_offset(&scene.a, answer.ptr.address) + 32, sizeof(stub));
 	assert_int_equal(erase(2, &answer.ptr), 0);
 	assert_true(scene.core.room.free_spans < free_spans);
 	settle_scrub();
-	scene_expect_right(&scene);
+	scene_expect_valid(&scene);
 	scene_promote(&scene, 0);
 	assert_int_equal(scene.core.room.scrubs, 1);
 	for (int i = 0; i < 5; i++)
@@ -205,26 +205,26 @@ static void versions_are_compared(void **state)
 	struct pool_request rq = scene_put(1, "name", value, 10);
 	uint64_t version;
 
-	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
 	version = answer.version;
 	rq.sequence = 2;
 	rq.flags |= POOL_COMPARE;
 	rq.version = version + 1;
-	assert_int_equal(do_it(rq), EILSEQ);
+	assert_int_equal(change_and_apply(rq), EILSEQ);
 	assert_int_equal(answer.version, version);
 	rq.sequence = 3;
 	rq.version = version;
-	assert_int_equal(do_it(rq), 0);
-	assert_int_equal(answer.version, version + 2); /* that it failed is a record, too */
+	assert_int_equal(change_and_apply(rq), 0);
+	assert_int_equal(answer.version, version + 2); /* the failure took a record, too */
 	rq = scene_put(4, "name", value, 10);
 	rq.flags |= POOL_EXCLUSIVE;
-	assert_int_equal(do_it(rq), EEXIST);
+	assert_int_equal(change_and_apply(rq), EEXIST);
 	rq = scene_put(5, "other", value, 10);
 	rq.flags |= POOL_COMPARE;
-	assert_int_equal(do_it(rq), ENOENT);
+	assert_int_equal(change_and_apply(rq), ENOENT);
 }
 
-/* A client says where its value is, and there is none: a node without staging memory goes on all the same. */
+/* An empty value's staging address is ignored: nodes without staging memory apply the record. */
 static void a_value_of_no_bytes_is_not_staged(void **state)
 {
 	struct pool_request rq = scene_insert(1, NULL, 0);
@@ -260,10 +260,10 @@ static void a_client_comes_back_as_itself_only(void **state)
 	assert_int_equal(attach(&again, 1), EACCES);
 	assert_int_equal(again.slot, 99);
 	again.id[1]++;
-	assert_int_equal(attach(&again, 1), ESTALE); /* nobody who was here before */
+	assert_int_equal(attach(&again, 1), ESTALE); /* no such client was attached before */
 }
 
-static void as_many_clients_as_there_are_places(void **state)
+static void clients_are_limited_by_their_slots(void **state)
 {
 	struct pool_who other = {.who = 5};
 
@@ -276,53 +276,53 @@ static void as_many_clients_as_there_are_places(void **state)
 	assert_int_equal(pool_superblock(&scene.a)->clients, scene.a.max_clients);
 }
 
-static void what_is_not_acknowledged_has_bounds(void **state)
+static void unacknowledged_requests_are_limited(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, 10);
 	uint64_t objects;
 
 	rq.acknowledged = 0;
 	for (rq.sequence = 1; rq.sequence <= POOL_WINDOW; rq.sequence++)
-		assert_int_equal(do_it(rq), 0);
+		assert_int_equal(change_and_apply(rq), 0);
 	objects = pool_superblock(&scene.a)->objects;
-	assert_int_equal(do_it(rq), EBUSY);
+	assert_int_equal(change_and_apply(rq), EBUSY);
 	rq.sequence = UINT64_MAX;
-	assert_int_equal(do_it(rq), EBUSY);
+	assert_int_equal(change_and_apply(rq), EBUSY);
 	assert_int_equal(pool_superblock(&scene.a)->objects, objects);
 	rq.sequence = POOL_WINDOW + 1;
 	rq.acknowledged = 1;
-	assert_int_equal(do_it(rq), 0);
-	rq.sequence = 1; /* and it is forgotten now */
+	assert_int_equal(change_and_apply(rq), 0);
+	rq.sequence = 1; /* it was acknowledged, so its outcome is forgotten */
 	rq.acknowledged = 0;
-	assert_int_equal(do_it(rq), ESTALE);
+	assert_int_equal(change_and_apply(rq), ESTALE);
 	rq.sequence = 0;
-	assert_int_equal(do_it(rq), ESTALE);
+	assert_int_equal(change_and_apply(rq), ESTALE);
 }
 
-static void a_client_that_is_forgotten_asks_in_vain(void **state)
+static void requests_of_an_expired_client_are_stale(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, 10);
 	uint8_t record[POOL_RECORD_META];
 	size_t used;
 
-	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
 	assert_int_equal(pool_expire(&scene.core, who.slot, record, sizeof(record), &used), 0);
 	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
 	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
-	assert_int_equal(do_it(rq), ESTALE);
+	assert_int_equal(change_and_apply(rq), ESTALE);
 	assert_int_equal(attach(&who, 1), ESTALE);
 	assert_int_equal(pool_superblock(&scene.a)->objects, 1);
 	assert_int_equal(pool_superblock(&scene.a)->clients, 0);
 
-	/* whoever is in its place is not it */
+	/* A new client in the same slot does not make the old one known. */
 	struct pool_who other = scene_client(&scene, 55);
 
 	assert_int_equal(other.slot, who.slot);
-	assert_int_equal(do_it(rq), ESTALE);
+	assert_int_equal(change_and_apply(rq), ESTALE);
 }
 
 /* A failed request stays failed, even if it would succeed now. */
-static void a_failure_is_an_outcome_too(void **state)
+static void failure_is_remembered_like_success(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, 10);
 	struct stag_pool_ptr nothing = {.address = scene.a.address + scene.a.memory_at,
@@ -331,27 +331,27 @@ static void a_failure_is_an_outcome_too(void **state)
 
 	assert_int_equal(erase(1, &nothing), ENOENT);
 	rq.sequence = 2;
-	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
 	nothing = answer.ptr;
 	rq = (struct pool_request){.op = STAG_POOL_DELETE, .sequence = 1, .ptr = nothing};
-	assert_int_equal(do_it(rq), ENOENT); /* as it was the first time */
+	assert_int_equal(change_and_apply(rq), ENOENT); /* as the first time */
 	rq = (struct pool_request){.op = STAG_POOL_DELETE,
 				   .sequence = 3,
 				   .acknowledged = 1,
 				   .flags = POOL_COMPARE,
 				   .version = 1,
 				   .ptr = nothing};
-	assert_int_equal(do_it(rq), EILSEQ);
+	assert_int_equal(change_and_apply(rq), EILSEQ);
 	rq.flags = 0;
-	assert_int_equal(do_it(rq), EILSEQ);
+	assert_int_equal(change_and_apply(rq), EILSEQ);
 	scene_promote(&scene, 0);
-	assert_int_equal(do_it(rq), EILSEQ);
+	assert_int_equal(change_and_apply(rq), EILSEQ);
 	expect_read(&nothing, 10);
 }
 
 /* ---- uploads --------------------------------------------------------------------- */
 
-/* The first records of an upload. */
+/* Applies the first records of an upload. */
 static void begin_upload(uint64_t sequence)
 {
 	struct pool_request rq = scene_insert(sequence, value, LONG);
@@ -373,7 +373,7 @@ static void begin_upload(uint64_t sequence)
 	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
 }
 
-static void an_upload_goes_on_elsewhere(void **state)
+static void upload_continues_at_the_next_primary(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, LONG);
 
@@ -381,34 +381,35 @@ static void an_upload_goes_on_elsewhere(void **state)
 	scene_promote(&scene, 0);
 	assert_true(scene.core.room.free_spans < free_spans);
 	rq.acknowledged = 0;
-	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
 	expect_read(&answer.ptr, LONG);
 	scene_promote(&scene, 0);
 	expect_read(&answer.ptr, LONG);
-	assert_int_equal(do_it(rq), 0); /* it is remembered, and not made again */
+	assert_int_equal(change_and_apply(rq),
+			 0); /* its outcome is remembered; it is not carried out again */
 	assert_int_equal(pool_superblock(&scene.a)->objects, 1);
 }
 
-static void an_upload_goes_with_its_client(void **state)
+static void upload_is_freed_with_its_client(void **state)
 {
 	struct pool_request rq = {.op = POOL_OP_DETACH};
 
 	begin_upload(1);
 	begin_upload(2);
-	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
 	assert_int_equal(scene.core.room.free_spans, scene.a.num_spans);
 }
 
-static void an_upload_that_its_client_forgot_is_freed(void **state)
+static void upload_that_its_client_acknowledged_is_freed(void **state)
 {
 	struct pool_request rq = scene_insert(POOL_WINDOW + 1, value, 10);
 
 	begin_upload(1);
-	assert_int_equal(do_it(rq), 0); /* says that it has the outcome of all before */
+	assert_int_equal(change_and_apply(rq), 0); /* acknowledges all requests before it */
 	assert_int_equal(scene.core.room.free_spans, free_spans - 1);
 }
 
-static void uploads_have_bounds(void **state)
+static void uploads_are_limited(void **state)
 {
 	static uint8_t record[POOL_RECORD_MAX];
 	size_t used;
@@ -430,7 +431,7 @@ static void uploads_have_bounds(void **state)
 	assert_int_equal(BYTES(1, 0, 10), -ESTALE);
 }
 
-static void an_upload_for_what_is_gone_is_freed(void **state)
+static void upload_for_a_missing_object_is_freed(void **state)
 {
 	struct stag_pool_ptr nothing = {.address = scene.a.address + scene.a.memory_at,
 					.key = scene.a.key,
@@ -446,21 +447,21 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(a_value_that_fits_stays_where_it_is),
 		STORY(a_value_that_does_not_fit_gets_a_new_pointer),
-		STORY(a_pointer_that_nobody_was_given_leads_nowhere),
-		STORY(what_is_deleted_is_overwritten_if_that_is_wished),
-		STORY(a_long_value_is_overwritten_bit_by_bit),
+		STORY(made_up_pointer_is_not_found),
+		STORY(deleted_value_is_overwritten_if_configured),
+		STORY(long_value_is_overwritten_in_steps),
 		STORY(a_value_of_no_bytes_is_not_staged),
 		STORY(versions_are_compared),
 		STORY(a_client_comes_back_as_itself_only),
-		STORY(as_many_clients_as_there_are_places),
-		STORY(what_is_not_acknowledged_has_bounds),
-		STORY(a_client_that_is_forgotten_asks_in_vain),
-		STORY(a_failure_is_an_outcome_too),
-		STORY(an_upload_goes_on_elsewhere),
-		STORY(an_upload_goes_with_its_client),
-		STORY(an_upload_that_its_client_forgot_is_freed),
-		STORY(uploads_have_bounds),
-		STORY(an_upload_for_what_is_gone_is_freed),
+		STORY(clients_are_limited_by_their_slots),
+		STORY(unacknowledged_requests_are_limited),
+		STORY(requests_of_an_expired_client_are_stale),
+		STORY(failure_is_remembered_like_success),
+		STORY(upload_continues_at_the_next_primary),
+		STORY(upload_is_freed_with_its_client),
+		STORY(upload_that_its_client_acknowledged_is_freed),
+		STORY(uploads_are_limited),
+		STORY(upload_for_a_missing_object_is_freed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_record.c - records: whole or not taken, applied in order, and never outside of what they may change.
+ * test_record.c - records: intact or refused, applied in order, and never outside of the memory that they may change.
  */
 #include "scene.h"
 
@@ -56,8 +56,8 @@ static void expect_untouched(void)
 	assert_true(memcmp(region.at, before, SIZE) == 0);
 }
 
-/* Some ranges of every kind that has no staging. */
-static int make_some(uint64_t number)
+/* Makes a record with ranges of every kind except staged ones. */
+static int make_record(uint64_t number)
 {
 	pool_build_bytes(&build, 8192, "a value", 7);
 	pool_build_zero(&build, 16384, 100);
@@ -66,14 +66,14 @@ static int make_some(uint64_t number)
 	return finish(number, 1);
 }
 
-static void what_was_built_is_applied(void **state)
+static void record_is_applied_as_built(void **state)
 {
 	struct pool_record header;
 	int length;
 
 	memset(region.at + 16384, 1, 200);
-	length = make_some(1);
-	assert_int_equal(build.ranges, 3); /* the last two are one */
+	length = make_record(1);
+	assert_int_equal(build.ranges, 3); /* the last two were merged */
 	assert_int_equal(pool_record_check(&region, record, (size_t)length, &header), 0);
 	assert_int_equal(header.number, 1);
 	assert_int_equal(header.length, length);
@@ -86,9 +86,9 @@ static void what_was_built_is_applied(void **state)
 	assert_int_equal(pool_superblock(&region)->number, 1);
 }
 
-static void a_byte_that_is_wrong_is_noticed(void **state)
+static void any_wrong_byte_is_noticed(void **state)
 {
-	int length = make_some(1);
+	int length = make_record(1);
 	struct pool_record header;
 
 	for (int i = 0; i < length; i++)
@@ -105,25 +105,25 @@ static void a_byte_that_is_wrong_is_noticed(void **state)
 	expect_untouched();
 }
 
-/* As a peer could make it: its hash fits. */
+/* Expects that a malformed record with a correct hash, as a peer could make it, is refused. */
 static void expect_refused(int length)
 {
 	struct pool_record header;
 
 	assert_int_equal(pool_record_check(&region, record, (size_t)length, &header), -EBADMSG);
-	/* even if nobody had checked it */
+	/* even without the check */
 	assert_int_equal(pool_record_apply(&region, record, (size_t)length, NULL), -EBADMSG);
 	expect_untouched();
 	pool_build_start(&build, record, sizeof(record));
 }
 
-static void nothing_outside_is_written(void **state)
+static void ranges_outside_of_the_memory_are_refused(void **state)
 {
 	static const struct {
 		uint64_t offset;
 		uint32_t length;
 	} bad[] = {{SIZE, 8},		{SIZE - 7, 8}, {UINT64_MAX, 8},
-		   {UINT64_MAX - 7, 8}, {0, 8}, /* what the region is */
+		   {UINT64_MAX - 7, 8}, {0, 8}, /* the fixed part, which says what the region is */
 		   {POOL_FIXED - 1, 1}};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -136,12 +136,12 @@ static void nothing_outside_is_written(void **state)
 	expect_refused(finish(1, 1));
 }
 
-static void ranges_that_are_not_there_are_refused(void **state)
+static void missing_and_overlong_ranges_are_refused(void **state)
 {
 	struct pool_range range = {.offset = 8192, .length = 5000, .kind = POOL_RANGE_INLINE};
 
 	pool_build_bytes(&build, 8192, "12345678", 8);
-	build.ranges = 2; /* and there is one */
+	build.ranges = 2; /* but only one range follows */
 	expect_refused(finish(1, 1));
 	pool_build_bytes(&build, 8192, "12345678", 8);
 	build.ranges = 0;
@@ -149,7 +149,7 @@ static void ranges_that_are_not_there_are_refused(void **state)
 	pool_build_bytes(&build, 8192, "12345678", 8);
 	memcpy(record + build.last, &range, sizeof(range)); /* longer than the record */
 	expect_refused(finish(1, 1));
-	range.length = UINT32_MAX - 3; /* wraps, when it is padded */
+	range.length = UINT32_MAX - 3; /* wraps when it is padded */
 	pool_build_bytes(&build, 8192, "12345678", 8);
 	memcpy(record + build.last, &range, sizeof(range));
 	expect_refused(finish(1, 1));
@@ -170,7 +170,7 @@ static void records_come_in_order(void **state)
 	assert_int_equal(pool_record_apply(&region, record, length, NULL), -EPROTO);
 	length = (size_t)finish(7, 3);
 	assert_int_equal(pool_record_apply(&region, record, length, NULL), -EALREADY);
-	length = (size_t)finish(8, 2); /* of a primary that was */
+	length = (size_t)finish(8, 2); /* of a former primary */
 	assert_int_equal(pool_record_apply(&region, record, length, NULL), -EPROTO);
 	expect_untouched();
 	length = (size_t)finish(8, 4);
@@ -178,7 +178,7 @@ static void records_come_in_order(void **state)
 	assert_int_equal(pool_superblock(&region)->epoch, 4);
 }
 
-/* A client writes to its staging memory again while what it had written is under way. */
+/* A client overwrites its staging memory while the record that names it is in flight. */
 static void staged_bytes_that_changed_are_noticed(void **state)
 {
 	uint8_t staging[256] = "first second";
@@ -194,7 +194,7 @@ static void staged_bytes_that_changed_are_noticed(void **state)
 	assert_int_equal(pool_superblock(&region)->number, 0);
 	assert_int_equal(region.at[16384], 0);
 	assert_int_equal(pool_record_apply(&region, record, length, NULL), -EILSEQ);
-	there.length = 11; /* and it ends too early */
+	there.length = 11; /* and the staging memory ends too early */
 	assert_int_equal(pool_record_apply(&region, record, length, &there), -EILSEQ);
 	there.base = 1007;
 	assert_int_equal(pool_record_apply(&region, record, length, &there), -EILSEQ);
@@ -205,7 +205,7 @@ static void staged_bytes_that_changed_are_noticed(void **state)
 	assert_memory_equal(region.at + 16384, "header", 6);
 }
 
-static void a_record_that_finds_no_room_fails(void **state)
+static void record_that_does_not_fit_its_buffer_fails(void **state)
 {
 	pool_build_start(&build, record, 64);
 	pool_build_bytes(&build, 8192, "12345678", 8);
@@ -220,8 +220,8 @@ static void a_record_that_finds_no_room_fails(void **state)
 
 #define RING 4096u
 
-/* Records of many lengths, around many times, of which the last has arrived in part. */
-static void a_ring_is_drained_as_far_as_it_is_whole(void **state)
+/* Records of many lengths, in many laps; the last one has arrived in part. */
+static void ring_is_drained_up_to_the_partial_record(void **state)
 {
 	static uint8_t here[RING], there[RING], value[1000];
 	struct pool_log log = {.at = here, .size = RING};
@@ -260,7 +260,7 @@ static void a_ring_is_drained_as_far_as_it_is_whole(void **state)
 	}
 }
 
-/* A leftover may be half of the next record by the time that its ranges are checked. */
+/* Bytes of an earlier lap may be overwritten by the next record while they are looked at, so they are not checked. */
 static void leftover_of_an_earlier_lap_is_not_checked(void **state)
 {
 	static uint8_t there[RING];
@@ -286,8 +286,8 @@ static void a_log_that_is_full_has_no_room(void **state)
 	assert_non_null(pool_log_room(&log, RING, 1, 1));
 	assert_null(pool_log_room(&log, RING + 8, 1, 1));
 	pool_log_add(&log, RING - 64);
-	assert_null(
-		pool_log_room(&log, 128, 1, 1)); /* not behind the end, not before what is needed */
+	assert_null(pool_log_room(&log, 128, 1,
+				  1)); /* neither behind the end nor before records still needed */
 	assert_non_null(pool_log_room(&log, 64, 1, 1));
 	log.tail = 64;
 	assert_null(pool_log_room(&log, 128, 1, 1));
@@ -296,7 +296,7 @@ static void a_log_that_is_full_has_no_room(void **state)
 	assert_int_equal(log.put, RING);
 }
 
-static void a_ring_of_skips_comes_to_an_end(void **state)
+static void drain_of_a_ring_full_of_skips_ends(void **state)
 {
 	static uint8_t there[RING];
 	struct pool_ring ring = {.at = there, .size = RING, .get = 64};
@@ -324,7 +324,7 @@ static void a_superblock_that_is_wrong_is_refused(void **state)
 		assert_int_not_equal(pool_region_adopt(&adopted, region.at, SIZE), 0);
 		region.at[i] ^= 0x10;
 	}
-	/* its hash fits, and it is not laid out as it says */
+	/* the hash is right, but the layout is not the one that the sizes give */
 	pool_superblock(&region)->memory_at += POOL_SPAN;
 	pool_superblock(&region)->check =
 		pool_hash(region.at, offsetof(struct pool_superblock, check));
@@ -340,7 +340,7 @@ static void an_address_that_is_taken_is_refused(void **state)
 	memset((void *)address, 1, SIZE);
 	assert_int_equal(pool_region_map(address + POOL_SPAN, SIZE, why, sizeof(why)), -EADDRINUSE);
 	snprintf(at, sizeof(at), "%llx-", (unsigned long long)address);
-	assert_non_null(strstr(why, at)); /* who is there */
+	assert_non_null(strstr(why, at)); /* the mapping in the way */
 	assert_int_equal(*(uint8_t *)(address + SIZE - 1), 1);
 	pool_region_unmap(address, SIZE);
 	assert_int_equal(pool_region_map(address + POOL_SPAN, SIZE, why, sizeof(why)), 0);
@@ -351,17 +351,17 @@ int main(void)
 {
 #define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		STORY(what_was_built_is_applied),
-		STORY(a_byte_that_is_wrong_is_noticed),
-		STORY(nothing_outside_is_written),
-		STORY(ranges_that_are_not_there_are_refused),
+		STORY(record_is_applied_as_built),
+		STORY(any_wrong_byte_is_noticed),
+		STORY(ranges_outside_of_the_memory_are_refused),
+		STORY(missing_and_overlong_ranges_are_refused),
 		STORY(records_come_in_order),
 		STORY(staged_bytes_that_changed_are_noticed),
-		STORY(a_record_that_finds_no_room_fails),
-		STORY(a_ring_is_drained_as_far_as_it_is_whole),
+		STORY(record_that_does_not_fit_its_buffer_fails),
+		STORY(ring_is_drained_up_to_the_partial_record),
 		STORY(leftover_of_an_earlier_lap_is_not_checked),
 		STORY(a_log_that_is_full_has_no_room),
-		STORY(a_ring_of_skips_comes_to_an_end),
+		STORY(drain_of_a_ring_full_of_skips_ends),
 		STORY(a_superblock_that_is_wrong_is_refused),
 		STORY(an_address_that_is_taken_is_refused),
 	};

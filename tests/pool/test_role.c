@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_role.c - who is primary: worlds full of trouble, in which nothing that was answered may be lost, and nothing
- * old be read.
+ * test_role.c - failover in simulated pools (world.h) under random faults: no acknowledged record may be lost, and no
+ * superseded value be read.
  *
- * As `test_pool_role caught` it is about a build with a fault: it has to be found. STAG_WORLD=seed runs one world, which
- * STAG_LOG=debug tells.
+ * `test_pool_role caught` is for a build with a deliberate fault: it succeeds if a violation or an assertion shows it.
+ * STAG_WORLD=seed runs the world of that seed alone; STAG_LOG=debug traces it.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +22,8 @@
 #include "dice.h"
 #include "world.h"
 
-#define DRIFT 100000 /* ten per cent: more than any clock, so that a missing margin is seen */
+#define DRIFT                                                                                      \
+	100000 /* parts per million: far more than a real clock's, so that a missing margin shows */
 
 static struct role_times quick_times(void)
 {
@@ -55,7 +56,7 @@ static const char *one_world(uint64_t seed, unsigned int faults, struct world_su
 	return world_run(&setup, sum);
 }
 
-/* Runs worlds until one goes wrong: what went wrong, or NULL. */
+/* Runs worlds until one reports a violation. Returns that violation, or NULL. */
 static const char *many_worlds(unsigned long count, unsigned int faults, struct world_sum *sum)
 {
 	for (unsigned long i = 0; i < count; i++) {
@@ -76,22 +77,22 @@ static const char *many_worlds(unsigned long count, unsigned int faults, struct 
 	return NULL;
 }
 
-static void nothing_answered_is_lost_and_nothing_old_is_read(void **state)
+static void acknowledged_records_survive_and_reads_are_not_stale(void **state)
 {
 	struct world_sum sum = {0};
 	const char *fault = many_worlds(scaled(150), FAULT_ALL, &sum);
 
-	printf("%llu steps, %llu answered, %llu reads, %llu refused, %llu primaries, %llu crashes, "
-	       "%llu handed over, %llu "
-	       "dropped\n",
-	       (unsigned long long)sum.steps, (unsigned long long)sum.answered,
+	printf("%llu steps, %llu acknowledged, %llu reads, %llu refused, %llu primaries, %llu "
+	       "crashes, "
+	       "%llu switchovers, %llu links cut\n",
+	       (unsigned long long)sum.steps, (unsigned long long)sum.acknowledged,
 	       (unsigned long long)sum.reads, (unsigned long long)sum.refused_reads,
 	       (unsigned long long)sum.epochs, (unsigned long long)sum.crashes,
 	       (unsigned long long)sum.handed, (unsigned long long)sum.dropped);
 	assert_null(fault);
 }
 
-/* An assertion finds it, too. */
+/* A failed assertion of src/pool/role has found the fault, too. */
 static void on_abort(int signal)
 {
 	_exit(0);
@@ -108,7 +109,7 @@ static int find_the_fault(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_answered_is_lost_and_nothing_old_is_read),
+		cmocka_unit_test(acknowledged_records_survive_and_reads_are_not_stale),
 	};
 
 	if (getenv("STAG_WORLD"))

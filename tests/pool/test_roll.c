@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_roll.c - the coordination record: as text, and in a file that processes race for and die at.
+ * test_roll.c - the roll (the pool's membership record): its text form, and its file, which processes race to change
+ * and are killed while they do.
  *
- * As `test_pool_roll caught` it is about a build with a fault: it has to be found.
+ * `test_pool_roll caught` is for a build with a deliberate fault: it succeeds if a test fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,12 +52,12 @@ static void written_roll_is_read_back(void **state)
 	assert_int_equal(roll_from_text(text, (size_t)len, &again, &revision, &why), 0);
 	assert_memory_equal(&again, &r, sizeof(r));
 	assert_int_equal(revision, 12);
-	/* The names that a person looks for are there. */
+	/* A person finds the primary's name and the pool's UUID in the text. */
 	assert_non_null(strstr(text, "\"primary\": \"bee\""));
 	assert_non_null(strstr(text, "a5a5a5a5-a5a5"));
 }
 
-static void the_longest_roll_has_room(void **state)
+static void the_longest_roll_fits_its_buffer(void **state)
 {
 	struct roll r = {.epoch = INT64_MAX, .base = INT64_MAX, .in_sync = 0xff};
 	char text[ROLL_MAX_TEXT];
@@ -71,8 +72,8 @@ static void the_longest_roll_has_room(void **state)
 	assert_int_equal(roll_to_text(&r, 1, text, 100), -ENOSPC);
 }
 
-/* Every byte of it wrong in some way: it is a valid roll, or none; nothing else. */
-static void damage_is_no_roll(void **state)
+/* A truncated text is rejected; a text with random bytes changed is rejected or gives a valid roll. */
+static void damaged_text_is_rejected_or_a_valid_roll(void **state)
 {
 	static const char marks[] = " \"0:,{}[]x9-n";
 	struct roll r = a_roll(), again;
@@ -94,7 +95,7 @@ static void damage_is_no_roll(void **state)
 	}
 }
 
-static void a_roll_that_contradicts_itself_is_none(void **state)
+static void a_contradictory_roll_is_not_valid(void **state)
 {
 	struct roll r;
 
@@ -193,8 +194,8 @@ static int remove_dir(void **state)
 	return system(command);
 }
 
-/* Waits for what comes next. */
-static struct roll_answer next(struct rolls *rolls)
+/* Waits for the next answer or notification. */
+static struct roll_answer next_roll_answer(struct rolls *rolls)
 {
 	struct pollfd fd = {.fd = rolls_fd(rolls), .events = POLLIN};
 	struct roll_answer a;
@@ -207,13 +208,13 @@ static struct roll_answer next(struct rolls *rolls)
 static struct roll_answer read_now(struct rolls *rolls)
 {
 	assert_int_equal(rolls_read(rolls, 5), 0);
-	return next(rolls);
+	return next_roll_answer(rolls);
 }
 
 static struct roll_answer swap_now(struct rolls *rolls, uint64_t revision, const struct roll *roll)
 {
 	assert_int_equal(rolls_swap(rolls, 6, revision, roll), 0);
-	return next(rolls);
+	return next_roll_answer(rolls);
 }
 
 static void a_file_is_swapped_by_revision(void **state)
@@ -254,7 +255,7 @@ static void watch_reports_changes_of_others(void **state)
 	for (uint64_t i = 0; i < 5; i++) {
 		r.epoch++;
 		assert_int_equal(swap_now(other, i, &r).result, ROLL_WON);
-		a = next(one);
+		a = next_roll_answer(one);
 		assert_int_equal(a.result, ROLL_CHANGED);
 		assert_int_equal(a.revision, i + 1);
 		assert_int_equal(a.roll.epoch, r.epoch);
@@ -281,7 +282,7 @@ static void damaged_file_is_reported_and_not_replaced(void **state)
 	rolls_close(rolls);
 }
 
-/* Adds one to the roll's base until told to stop; each win is said in its pipe. */
+/* Adds one to the roll's base until it is killed; writes the revision of each swap that it won to the pipe. */
 static void race(int wins)
 {
 	struct rolls *rolls;
@@ -318,7 +319,7 @@ static pid_t start_racer(int wins[2])
 	return pid;
 }
 
-/* Racers are killed at any moment: each revision is won once, and the file is whole at all times. */
+/* Racers are killed at random moments: each revision is won once, and the file is intact at all times. */
 static void racers_that_are_killed_win_each_revision_once(void **state)
 {
 	unsigned long kills = scaled(60), seen = 0;
@@ -336,7 +337,7 @@ static void racers_that_are_killed_win_each_revision_once(void **state)
 	for (unsigned long k = 0; k < kills; k++) {
 		unsigned int i = (unsigned int)dice(2);
 
-		/* Some wins later */
+		/* Let some swaps be won first. */
 		for (uint64_t n = 1 + dice(20); n; n--) {
 			assert_int_equal(read(wins[0], &revision, sizeof(revision)),
 					 sizeof(revision));
@@ -356,7 +357,7 @@ static void racers_that_are_killed_win_each_revision_once(void **state)
 	while (read(wins[0], &revision, sizeof(revision)) == sizeof(revision))
 		assert_int_equal(won[revision]++, 0), seen++;
 	close(wins[0]);
-	/* A winner that died before it reported is not counted; all others are. */
+	/* `seen` misses only the winners that were killed before they reported. */
 	assert_int_equal(rolls_open(where, &rolls), 0);
 	a = read_now(rolls);
 	assert_int_equal(a.result, ROLL_READ);
@@ -365,8 +366,8 @@ static void racers_that_are_killed_win_each_revision_once(void **state)
 	rolls_close(rolls);
 }
 
-/* The holder of the lock may be stopped: then no process can swap, but all can read. */
-static void a_lock_that_is_not_given_back_stops_swaps_only(void **state)
+/* While a stopped process holds the lock, no process can swap, but all can read. */
+static void a_held_lock_blocks_swaps_only(void **state)
 {
 	struct roll r = a_roll();
 	struct rolls *rolls;
@@ -385,7 +386,7 @@ static void a_lock_that_is_not_given_back_stops_swaps_only(void **state)
 	rolls_close(rolls);
 }
 
-/* A disk that is full, or is gone: the roll stays as it was. */
+/* A file size limit of 0 stands in for a full disk: the swap fails, and the roll stays as it was. */
 static void a_full_disk_leaves_the_roll_as_it_was(void **state)
 {
 	struct rlimit none = {0, RLIM_INFINITY}, before;
@@ -413,9 +414,9 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(written_roll_is_read_back),
-		cmocka_unit_test(the_longest_roll_has_room),
-		cmocka_unit_test(damage_is_no_roll),
-		cmocka_unit_test(a_roll_that_contradicts_itself_is_none),
+		cmocka_unit_test(the_longest_roll_fits_its_buffer),
+		cmocka_unit_test(damaged_text_is_rejected_or_a_valid_roll),
+		cmocka_unit_test(a_contradictory_roll_is_not_valid),
 		cmocka_unit_test(next_primary_is_chosen_by_order_then_seat),
 		cmocka_unit_test(etcd_addresses_are_parsed),
 		cmocka_unit_test_setup_teardown(a_file_is_swapped_by_revision, make_dir,
@@ -424,8 +425,8 @@ int main(int argc, char **argv)
 						remove_dir),
 		cmocka_unit_test_setup_teardown(damaged_file_is_reported_and_not_replaced, make_dir,
 						remove_dir),
-		cmocka_unit_test_setup_teardown(a_lock_that_is_not_given_back_stops_swaps_only,
-						make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(a_held_lock_blocks_swaps_only, make_dir,
+						remove_dir),
 		cmocka_unit_test_setup_teardown(a_full_disk_leaves_the_roll_as_it_was, make_dir,
 						remove_dir),
 		cmocka_unit_test_setup_teardown(racers_that_are_killed_win_each_revision_once,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rules.c - what one node does, event by event: the rules of role.h, each by itself. What many do is test_role.c's.
+ * test_rules.c - the rules of role.h, one by one, with a single node, event by event. test_role.c is for many nodes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -32,50 +32,50 @@ static struct roll a_roll(void)
 static struct role role;
 static uint64_t now;
 
-/* What it was told to do, the last of each kind, and not yet asked about. */
-static struct role_action told[ROLE_SAVE + 1];
-static bool was_told[ROLE_SAVE + 1];
+/* The last action of each kind that the role requested since does() or forget_actions(). */
+static struct role_action requested[ROLE_SAVE + 1];
+static bool was_requested[ROLE_SAVE + 1];
 
-static void hear_actions(void)
+static void collect_actions(void)
 {
 	struct role_action a;
 
 	while (role_next(&role, &a)) {
-		told[a.what] = a;
-		was_told[a.what] = true;
+		requested[a.what] = a;
+		was_requested[a.what] = true;
 	}
 }
 
 static void forget_actions(void)
 {
-	hear_actions();
-	memset(was_told, 0, sizeof(was_told));
+	collect_actions();
+	memset(was_requested, 0, sizeof(was_requested));
 }
 
-/* Whether it was told to; what else it was told is forgotten. */
+/* Returns whether the role requested an action of this kind, and forgets all actions. */
 static bool does(enum role_what what, struct role_action *action)
 {
 	bool found;
 
-	hear_actions();
-	found = was_told[what];
+	collect_actions();
+	found = was_requested[what];
 	if (action)
-		*action = told[what];
+		*action = requested[what];
 	forget_actions();
 	return found;
 }
 
-static void pass(uint64_t time)
+static void pass_time(uint64_t time)
 {
 	for (uint64_t until = now + time; now < until;) {
 		now += until - now < 2 * MS ? until - now : 2 * MS;
 		role_time(&role, now);
-		hear_actions();
+		collect_actions();
 	}
 }
 
-/* Passes with the other one alive. */
-static void pass_hearing(uint64_t time)
+/* Passes time while heartbeats arrive. */
+static void pass_time_with_heartbeats(uint64_t time)
 {
 	for (uint64_t until = now + time; now < until;) {
 		now += 2 * MS;
@@ -102,7 +102,7 @@ static void be_standby(void)
 	assert_int_equal(role.state, ROLE_STANDBY);
 }
 
-/* Makes a pool, and has bee linked, promised, in sync at record 0. */
+/* Creates a pool with us as primary and the peer in seat 1 linked, leased and in sync at record 0. */
 static void be_primary(void)
 {
 	struct roll_member us = {.name = "ant", .address = "h:1"},
@@ -115,12 +115,13 @@ static void be_primary(void)
 	role_read(&role, now, 0, 0, NULL);
 	role_swapped(&role, now, 1, ROLL_WON, 1);
 	assert_int_equal(role.state, ROLE_PRIMARY);
-	assert_true(role_may_read(&role, now + 3600 * NS_PER_S)); /* alone */
+	assert_true(role_may_read(
+		&role, now + 3600 * NS_PER_S)); /* without a standby the lease does not end */
 	assert_int_equal(role_join(&role, now, &bee), 0);
 	role_swapped(&role, now, 2, ROLL_WON, 2);
 	assert_int_equal(role_link_up(&role, now, 1, false, 0, 0), 0);
 	assert_true(does(ROLE_RESYNC, NULL));
-	pass(2 * MS);
+	pass_time(2 * MS);
 	role_echoed(&role, now, 1, 1, role.last_beat);
 	role_resynced(&role, now, 1, 0);
 	forget_actions();
@@ -150,7 +151,8 @@ static void terms_of_two_nodes_go_together(void **state)
 	struct lease_terms t = {.lease = 20 * MS, .promote = 24 * MS};
 
 	assert_true(lease_goes_with(&t, 20000, 24000));
-	assert_true(lease_goes_with(&t, 24000, 20000)); /* on the way to others */
+	assert_true(lease_goes_with(&t, 24000,
+				    20000)); /* at the limits: while settings are being changed */
 	assert_false(lease_goes_with(&t, 24001, 30000));
 	assert_false(lease_goes_with(&t, 10000, 19999));
 	t.lease = t.promote = 7200 * NS_PER_S;
@@ -158,7 +160,7 @@ static void terms_of_two_nodes_go_together(void **state)
 	assert_false(lease_goes_with(&t, 20000, 24000));
 }
 
-/* Whatever two clocks do within the drift, the lease is over before the silence is. */
+/* With any two clocks within the drift, the lease ends before the silence that promotes a standby is over. */
 static void the_lease_ends_before_the_silence(void **state)
 {
 	for (uint32_t drift = 0; drift <= 250000; drift += 1000) {
@@ -172,17 +174,17 @@ static void the_lease_ends_before_the_silence(void **state)
 	}
 }
 
-static void reads_are_good_as_long_as_the_standby_promised(void **state)
+static void reads_are_served_until_the_lease_ends(void **state)
 {
 	uint64_t sent;
 
 	be_primary();
-	pass(2 * MS);
+	pass_time(2 * MS);
 	sent = role.last_beat;
 	role_echoed(&role, now, 1, 1, sent);
 	assert_true(role_may_read(&role, sent + 19 * MS));
 	assert_false(role_may_read(&role, sent + 20 * MS));
-	/* Not of another epoch, not of a beat that was not sent, not of one before. */
+	/* An echo of another epoch, of a heartbeat not sent yet, or of an earlier one does not extend the lease. */
 	role_echoed(&role, now, 1, 2, now);
 	role_echoed(&role, now, 1, 1, now + 1 * MS);
 	role_echoed(&role, now, 1, 1, sent - 1);
@@ -191,7 +193,7 @@ static void reads_are_good_as_long_as_the_standby_promised(void **state)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void nothing_is_answered_before_the_standby_has_it(void **state)
+static void record_is_acknowledged_once_the_standby_has_it(void **state)
 {
 	struct role_action a;
 
@@ -203,21 +205,21 @@ static void nothing_is_answered_before_the_standby_has_it(void **state)
 	assert_int_equal(a.number, 1);
 }
 
-static void a_slow_standby_is_dropped_first(void **state)
+static void slow_standby_is_dropped_before_acknowledging(void **state)
 {
 	struct role_action a;
 
 	be_primary();
 	role_placed(&role, now, 1);
-	pass(24 * MS);
+	pass_time(24 * MS);
 	assert_true(does(ROLE_SWAP, &a));
 	assert_int_equal(role_wanted(&role)->in_sync, 1);
-	/* The roll backend does not answer: neither do we. */
+	/* While the roll backend does not answer, nothing is acknowledged. */
 	role_swapped(&role, now, a.id, ROLL_UNKNOWN, 0);
-	pass(200 * MS);
+	pass_time(200 * MS);
 	assert_false(does(ROLE_ANSWER, NULL));
 	role_read(&role, now, -ETIMEDOUT, 0, NULL);
-	pass(200 * MS);
+	pass_time(200 * MS);
 	assert_false(does(ROLE_ANSWER, NULL));
 	assert_false(role_may_read(&role, now));
 	/* The roll is unchanged, so the swap may still happen, and is tried again. */
@@ -238,7 +240,7 @@ static void a_standby_without_room_is_dropped(void **state)
 	assert_int_equal(role_wanted(&role)->in_sync, 1);
 }
 
-/* And whoever lost its link: at once. What it missed is given to it before it is added again. */
+/* A standby that lost its link is dropped at once, and resynchronised before it is added again. */
 static void a_standby_without_a_link_is_dropped(void **state)
 {
 	struct role_action a;
@@ -261,26 +263,26 @@ static void stopped_node_listens_before_it_drops_standbys(void **state)
 	assert_false(does(ROLE_SWAP, NULL));
 	assert_false(role_may_read(&role, now));
 	role_echoed(&role, now + 1, 1, 1, role.last_beat);
-	pass(16 * MS);
+	pass_time(16 * MS);
 	assert_false(does(ROLE_SWAP, NULL));
 }
 
-/* ---- taking over -------------------------------------------------------------------------------- */
+/* ---- promotion ---------------------------------------------------------------------------------- */
 
 static void silence_fences_then_swaps_then_serves(void **state)
 {
 	struct role_action a;
 
 	be_standby();
-	pass_hearing(100 * MS);
-	pass(23 * MS);
+	pass_time_with_heartbeats(100 * MS);
+	pass_time(23 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
-	pass(2 * MS);
+	pass_time(2 * MS);
 	assert_true(does(ROLE_FENCE, NULL));
 	/* A heartbeat that arrives now is ignored. */
 	role_heard(&role, now, 0, 3, now, 1);
 	assert_false(does(ROLE_ECHO, NULL));
-	pass(50 * MS);
+	pass_time(50 * MS);
 	assert_false(does(ROLE_SWAP, NULL));
 	role_fenced(&role, now, 17);
 	assert_true(does(ROLE_SWAP, &a));
@@ -306,23 +308,23 @@ static void standbys_are_promoted_in_their_order(void **state)
 		roll.members[1].order = first ? 5 : 1;
 		roll.members[2].order = 4;
 		role_changed(&role, now, 2, &roll);
-		pass(26 * MS);
+		pass_time(26 * MS);
 		assert_int_equal(does(ROLE_FENCE, NULL), first);
-		pass(4 * MS);
+		pass_time(4 * MS);
 		assert_int_equal(does(ROLE_FENCE, NULL), !first);
 	}
 }
 
 static void node_out_of_sync_is_never_promoted(void **state)
 {
-	/* By its own knowledge, whatever the roll says: it was started again. */
+	/* The roll says that it is in sync, but it has restarted and lost its memory. */
 	begin("bee");
-	pass(1000 * MS);
+	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
-	/* By the roll's, whatever it thinks. */
+	/* It believes that it is in sync, but the roll says that it is not. */
 	begin("cat");
 	role_synced(&role, now, 3);
-	pass(1000 * MS);
+	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
 }
 
@@ -331,25 +333,25 @@ static void node_with_a_torn_record_is_not_promoted(void **state)
 	be_standby();
 	role_torn(&role, now);
 	assert_int_equal(role.state, ROLE_OUTSIDE);
-	pass(1000 * MS);
+	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
-	/* Nor who is being copied to, though it was in sync. */
+	/* Nor is a node promoted that is being resynchronised, though it was in sync. */
 	be_standby();
 	role_copying(&role, now);
-	pass(1000 * MS);
+	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
 }
 
-static void a_returned_primary_is_none(void **state)
+static void restarted_primary_does_not_serve(void **state)
 {
 	begin("ant");
 	assert_int_equal(role.state, ROLE_OUTSIDE);
-	pass(1000 * MS);
+	pass_time(1000 * MS);
 	assert_false(does(ROLE_SERVE, NULL));
 	assert_false(role_may_read(&role, now));
 }
 
-static void the_only_copy_is_missed(void **state)
+static void node_that_lost_the_only_copy_refuses(void **state)
 {
 	struct roll roll = a_roll();
 
@@ -360,13 +362,13 @@ static void the_only_copy_is_missed(void **state)
 	assert_int_equal(role.state, ROLE_REFUSED);
 }
 
-static void a_lost_swap_is_followed_by_a_look(void **state)
+static void lost_swap_is_followed_by_a_read(void **state)
 {
 	struct roll roll = a_roll();
 	struct role_action a;
 
 	be_standby();
-	pass(30 * MS);
+	pass_time(30 * MS);
 	role_fenced(&role, now, 17);
 	assert_true(does(ROLE_SWAP, &a));
 	role_swapped(&role, now, a.id, ROLL_LOST, 0);
@@ -380,18 +382,18 @@ static void a_lost_swap_is_followed_by_a_look(void **state)
 }
 
 /* The swap was won, and the answer lost. */
-static void a_swap_of_unknown_fate_is_looked_up(void **state)
+static void swap_of_unknown_outcome_is_read_back(void **state)
 {
 	struct role_action a;
 	struct roll roll;
 
 	be_standby();
-	pass(30 * MS);
+	pass_time(30 * MS);
 	role_fenced(&role, now, 17);
 	assert_true(does(ROLE_SWAP, &a));
 	roll = *role_wanted(&role);
 	role_swapped(&role, now, a.id, ROLL_UNKNOWN, 0);
-	pass(30 * MS);
+	pass_time(30 * MS);
 	assert_true(does(ROLE_READ, NULL));
 	role_read(&role, now, 0, 2, &roll);
 	assert_true(does(ROLE_SERVE, NULL));
@@ -402,10 +404,10 @@ static void nodes_wait_for_a_silent_roll_backend(void **state)
 	struct role_action a;
 
 	be_standby();
-	pass(30 * MS);
+	pass_time(30 * MS);
 	role_fenced(&role, now, 17);
 	assert_true(does(ROLE_SWAP, &a));
-	pass(10000 * MS);
+	pass_time(10000 * MS);
 	assert_false(does(ROLE_SERVE, NULL));
 	assert_int_equal(role.state, ROLE_CLAIMING);
 }
@@ -417,7 +419,7 @@ static void an_old_epoch_is_ignored(void **state)
 	be_standby();
 	role_heard(&role, now, 0, 2, now, 1);
 	assert_false(does(ROLE_ECHO, NULL));
-	role_heard(&role, now, 2, 3, now, 1); /* not who is primary */
+	role_heard(&role, now, 2, 3, now, 1); /* not from the primary */
 	assert_false(does(ROLE_ECHO, NULL));
 	role_heard(&role, now, 0, 4, now, 1);
 	assert_true(does(ROLE_READ, NULL));
@@ -426,7 +428,7 @@ static void an_old_epoch_is_ignored(void **state)
 	assert_int_equal(a.time, now - 5);
 }
 
-static void a_roll_from_the_past_is_refused(void **state)
+static void roll_older_than_the_saved_epoch_is_refused(void **state)
 {
 	struct roll roll = a_roll();
 
@@ -446,23 +448,23 @@ static void removed_node_does_not_rejoin_by_itself(void **state)
 	assert_int_equal(role.state, ROLE_REFUSED);
 }
 
-static void a_standby_that_was_stopped_listens_first(void **state)
+static void stopped_standby_listens_before_it_claims(void **state)
 {
 	be_standby();
-	pass_hearing(10 * MS);
+	pass_time_with_heartbeats(10 * MS);
 	now += 60 * NS_PER_S;
 	role_heard(&role, now, 0, 3, now - 1, 1);
 	assert_true(does(ROLE_ECHO, NULL));
 	now += 60 * NS_PER_S;
 	role_time(&role, now);
 	assert_false(does(ROLE_FENCE, NULL));
-	pass(8 * MS);
+	pass_time(8 * MS);
 	assert_true(does(ROLE_FENCE, NULL));
 }
 
-/* ---- making, handing over ----------------------------------------------------------------------- */
+/* ---- creation, switchover ----------------------------------------------------------------------- */
 
-static void a_pool_that_is_there_is_not_made_again(void **state)
+static void existing_pool_is_not_created_again(void **state)
 {
 	struct roll_member us = {.name = "dog", .address = "h:1"};
 	static const uint8_t uuid[ROLL_UUID_LEN] = {1};
@@ -487,7 +489,7 @@ static void a_pool_that_is_there_is_not_made_again(void **state)
 	}
 }
 
-static void handing_over_takes_no_changes_then_no_reads(void **state)
+static void switchover_stops_changes_then_reads(void **state)
 {
 	struct role_action a;
 	struct roll roll;
@@ -499,21 +501,21 @@ static void handing_over_takes_no_changes_then_no_reads(void **state)
 	assert_false(role_may_change(&role, now));
 	role_read(&role, now, 0, 3, &role.roll);
 	assert_true(role_may_read(&role, now));
-	assert_false(does(ROLE_HANDOVER, NULL)); /* there is something to answer */
+	assert_false(does(ROLE_HANDOVER, NULL)); /* a record is not acknowledged yet */
 	role_confirmed(&role, now, 1, 1);
 	role_time(&role, now);
 	assert_false(role_may_read(&role, now));
 	assert_true(does(ROLE_HANDOVER, &a));
 	assert_int_equal(a.number, 1);
 	assert_int_equal(a.revision, 3);
-	/* Taken. */
+	/* The successor has accepted. */
 	roll = role.roll;
 	roll.epoch++, roll.primary = 1, roll.base = 1;
 	role_changed(&role, now, 4, &roll);
 	assert_int_equal(role.state, ROLE_STANDBY);
 }
 
-static void what_nobody_takes_is_taken_back_by_a_swap(void **state)
+static void unaccepted_handover_is_revoked_by_a_swap(void **state)
 {
 	struct role_action a;
 
@@ -522,7 +524,7 @@ static void what_nobody_takes_is_taken_back_by_a_swap(void **state)
 	role_read(&role, now, 0, 3, &role.roll);
 	assert_true(does(ROLE_HANDOVER, NULL));
 	for (int i = 0; i < 110; i++) {
-		pass(2 * MS);
+		pass_time(2 * MS);
 		role_echoed(&role, now, 1, 1, role.last_beat);
 		assert_false(role_may_read(&role, now));
 	}
@@ -533,7 +535,7 @@ static void what_nobody_takes_is_taken_back_by_a_swap(void **state)
 	assert_true(role_may_change(&role, now));
 }
 
-static void what_is_handed_over_is_taken_at_that_revision_only(void **state)
+static void handover_is_accepted_at_its_revision_only(void **state)
 {
 	struct roll roll = a_roll();
 
@@ -543,13 +545,13 @@ static void what_is_handed_over_is_taken_at_that_revision_only(void **state)
 	assert_int_equal(role.state, ROLE_STANDBY);
 	role_read(&role, now, 0, 2, &roll);
 	assert_true(does(ROLE_FENCE, NULL));
-	role_changed(&role, now, 3, &roll); /* taken back meanwhile */
+	role_changed(&role, now, 3, &roll); /* revoked meanwhile */
 	role_fenced(&role, now, 17);
 	assert_false(does(ROLE_SWAP, NULL));
 	assert_int_equal(role.state, ROLE_STANDBY);
 }
 
-static void who_leaves_is_not_waited_for(void **state)
+static void stopping_primary_is_dropped_from_the_in_sync_set(void **state)
 {
 	for (int leaves = 0; leaves < 2; leaves++) {
 		be_standby();
@@ -568,9 +570,9 @@ int main(void)
 		cmocka_unit_test(terms_that_are_not_safe_are_refused),
 		cmocka_unit_test(terms_of_two_nodes_go_together),
 		cmocka_unit_test(the_lease_ends_before_the_silence),
-		cmocka_unit_test(reads_are_good_as_long_as_the_standby_promised),
-		cmocka_unit_test(nothing_is_answered_before_the_standby_has_it),
-		cmocka_unit_test(a_slow_standby_is_dropped_first),
+		cmocka_unit_test(reads_are_served_until_the_lease_ends),
+		cmocka_unit_test(record_is_acknowledged_once_the_standby_has_it),
+		cmocka_unit_test(slow_standby_is_dropped_before_acknowledging),
 		cmocka_unit_test(a_standby_without_room_is_dropped),
 		cmocka_unit_test(a_standby_without_a_link_is_dropped),
 		cmocka_unit_test(stopped_node_listens_before_it_drops_standbys),
@@ -578,20 +580,20 @@ int main(void)
 		cmocka_unit_test(standbys_are_promoted_in_their_order),
 		cmocka_unit_test(node_out_of_sync_is_never_promoted),
 		cmocka_unit_test(node_with_a_torn_record_is_not_promoted),
-		cmocka_unit_test(a_returned_primary_is_none),
-		cmocka_unit_test(the_only_copy_is_missed),
-		cmocka_unit_test(a_lost_swap_is_followed_by_a_look),
-		cmocka_unit_test(a_swap_of_unknown_fate_is_looked_up),
+		cmocka_unit_test(restarted_primary_does_not_serve),
+		cmocka_unit_test(node_that_lost_the_only_copy_refuses),
+		cmocka_unit_test(lost_swap_is_followed_by_a_read),
+		cmocka_unit_test(swap_of_unknown_outcome_is_read_back),
 		cmocka_unit_test(nodes_wait_for_a_silent_roll_backend),
 		cmocka_unit_test(an_old_epoch_is_ignored),
-		cmocka_unit_test(a_roll_from_the_past_is_refused),
+		cmocka_unit_test(roll_older_than_the_saved_epoch_is_refused),
 		cmocka_unit_test(removed_node_does_not_rejoin_by_itself),
-		cmocka_unit_test(a_standby_that_was_stopped_listens_first),
-		cmocka_unit_test(a_pool_that_is_there_is_not_made_again),
-		cmocka_unit_test(handing_over_takes_no_changes_then_no_reads),
-		cmocka_unit_test(what_nobody_takes_is_taken_back_by_a_swap),
-		cmocka_unit_test(what_is_handed_over_is_taken_at_that_revision_only),
-		cmocka_unit_test(who_leaves_is_not_waited_for),
+		cmocka_unit_test(stopped_standby_listens_before_it_claims),
+		cmocka_unit_test(existing_pool_is_not_created_again),
+		cmocka_unit_test(switchover_stops_changes_then_reads),
+		cmocka_unit_test(unaccepted_handover_is_revoked_by_a_swap),
+		cmocka_unit_test(handover_is_accepted_at_its_revision_only),
+		cmocka_unit_test(stopping_primary_is_dropped_from_the_in_sync_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

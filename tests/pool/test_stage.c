@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_stage.c - slots of a node's memory, as a client uses them: which one a value takes, what is posted, and what a node may
- * say of them. No device: who posts is the test.
+ * test_stage.c - staging slots, as a client uses them: which slot a value takes, which work requests are posted, and what
+ * a node may announce. There is no device: the test has the verbs that stage.c calls.
  */
 #include "pool/client/client.h"
 
@@ -27,14 +27,14 @@ static struct {
 	int post_error, use_error;
 } s;
 
-/* ---- what stage.c calls ------------------------------------------------------------- */
+/* ---- verbs that stage.c calls ------------------------------------------------------- */
 
 int memory_use(struct stag_pool *p, struct op *op, const void *at, size_t length, int access,
 	       uint32_t *lkey, uint32_t *rkey)
 {
 	assert_ptr_equal(at, op->io.from);
 	assert_int_equal(length, op->io.length);
-	assert_int_equal(access, 0); /* nobody but us reads it there */
+	assert_int_equal(access, 0); /* no remote access */
 	*lkey = *rkey = 0;
 	return s.use_error;
 }
@@ -95,7 +95,7 @@ static void short_values_take_short_slots_and_long_ones_long(void **state)
 	assert_int_equal(slot_of(POOL_DIRECT_MAX), NODE_SHORTS);
 }
 
-static void values_that_fit_a_message_or_are_fetched_take_none(void **state)
+static void inline_and_pulled_values_take_no_slot(void **state)
 {
 	assert_int_equal(slot_of(0), -1);
 	assert_int_equal(slot_of(8191), -1);
@@ -103,7 +103,7 @@ static void values_that_fit_a_message_or_are_fetched_take_none(void **state)
 	assert_int_equal(slot_of(SIZE_MAX), -1);
 }
 
-/* A long slot that is free is no place for a short value, nor the other way around. */
+/* A short value does not take a free long slot, nor a long value a short one. */
 static void a_slot_that_is_not_open_is_not_taken(void **state)
 {
 	s.p->link.open = 1u << 5 | 1u << (NODE_SLOTS - 1);
@@ -129,7 +129,7 @@ static void a_value_fits_the_slot_that_it_takes(void **state)
 	}
 }
 
-/* ---- what is asked, and posted --------------------------------------------------------------------- */
+/* ---- requests and work requests -------------------------------------------------------------------- */
 
 static char value[10000];
 
@@ -152,7 +152,7 @@ static void a_request_says_where_the_value_is(void **state)
 	assert_int_equal(stage_request(s.p, &s.op, &rq), -ENOMEM);
 }
 
-static void the_message_comes_behind_the_value_and_ends_the_slot(void **state)
+static void message_follows_the_value_and_invalidates_the_slot(void **state)
 {
 	struct ibv_send_wr message = {.wr_id = 7, .opcode = IBV_WR_SEND};
 
@@ -173,7 +173,7 @@ static void the_message_comes_behind_the_value_and_ends_the_slot(void **state)
 	assert_int_equal(slot_of(8192), 0);
 }
 
-static void memory_that_was_lent_is_used_by_its_key(void **state)
+static void registered_memory_is_used_by_its_key(void **state)
 {
 	struct ibv_send_wr message = {0};
 
@@ -183,7 +183,7 @@ static void memory_that_was_lent_is_used_by_its_key(void **state)
 	assert_int_equal(s.sge.lkey, 11);
 }
 
-static void a_post_that_fails_is_told_and_the_slot_is_not_used_again(void **state)
+static void failed_post_is_reported_and_its_slot_not_reused(void **state)
 {
 	struct ibv_send_wr message = {0};
 
@@ -194,7 +194,7 @@ static void a_post_that_fails_is_told_and_the_slot_is_not_used_again(void **stat
 	assert_int_equal(slot_of(8192), 1);
 }
 
-/* ---- what a node says --------------------------------------------------------------------------------- */
+/* ---- announcements of a node -------------------------------------------------------------------------- */
 
 static bool announce_slots(const struct node_slot *slots, uint32_t bytes)
 {
@@ -203,7 +203,7 @@ static bool announce_slots(const struct node_slot *slots, uint32_t bytes)
 	return stage_hear(s.p, &answer);
 }
 
-static void slots_are_open_from_when_a_node_says_so(void **state)
+static void slots_are_open_once_announced(void **state)
 {
 	const struct node_slot slots[] = {{4, 77}, {NODE_SLOTS - 1, 78}};
 
@@ -215,8 +215,8 @@ static void slots_are_open_from_when_a_node_says_so(void **state)
 	assert_true(announce_slots(slots, 0));
 }
 
-/* A number is a claim. */
-static void what_makes_no_sense_is_refused(void **state)
+/* A node's slot numbers are checked. */
+static void invalid_announcements_are_refused(void **state)
 {
 	const struct node_slot none = {NODE_SLOTS, 1}, wraps = {32, 1}, most = {UINT32_MAX, 1},
 			       fine = {2, 9};
@@ -230,7 +230,7 @@ static void what_makes_no_sense_is_refused(void **state)
 	assert_int_equal(s.p->link.open, 0);
 	assert_false(announce_slots(twice, sizeof(twice))); /* it is open already */
 	s.p->link.open = 0;
-	s.p->link.facts.staging_length = 0; /* a node that has no slots */
+	s.p->link.facts.staging_length = 0; /* a node without slots */
 	assert_false(announce_slots(&fine, sizeof(fine)));
 	assert_int_equal(s.p->link.open, 0);
 }
@@ -241,15 +241,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(short_values_take_short_slots_and_long_ones_long),
-		STORY(values_that_fit_a_message_or_are_fetched_take_none),
+		STORY(inline_and_pulled_values_take_no_slot),
 		STORY(a_slot_that_is_not_open_is_not_taken),
 		STORY(a_value_fits_the_slot_that_it_takes),
 		STORY(a_request_says_where_the_value_is),
-		STORY(the_message_comes_behind_the_value_and_ends_the_slot),
-		STORY(memory_that_was_lent_is_used_by_its_key),
-		STORY(a_post_that_fails_is_told_and_the_slot_is_not_used_again),
-		STORY(slots_are_open_from_when_a_node_says_so),
-		STORY(what_makes_no_sense_is_refused),
+		STORY(message_follows_the_value_and_invalidates_the_slot),
+		STORY(registered_memory_is_used_by_its_key),
+		STORY(failed_post_is_reported_and_its_slot_not_reused),
+		STORY(slots_are_open_once_announced),
+		STORY(invalid_announcements_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_state.c - what a node knows when it comes back.
+ * test_state.c - the state that a node keeps across restarts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +71,7 @@ static void a_second_process_does_not_get_the_directory(void **state)
 	assert_int_equal(state_open(path), -EBUSY);
 }
 
-static void the_key_is_its_owners(void **state)
+static void key_file_is_private(void **state)
 {
 	struct pool_state found;
 
@@ -80,8 +80,8 @@ static void the_key_is_its_owners(void **state)
 	assert_int_equal(state_load(dir, &found), -EPERM);
 }
 
-/* Whichever bit of it is wrong, it is not taken. */
-static void every_damage_is_seen(void **state)
+/* A state with any bit flipped is refused. */
+static void every_damage_is_noticed(void **state)
 {
 	struct pool_state found;
 	char text[512];
@@ -122,7 +122,7 @@ static void a_full_disk_leaves_the_state_as_it_was(void **state)
 	assert_memory_equal(&found, &some, sizeof(some));
 }
 
-/* A process that saves on and on is killed at any moment: what is there is one of those it saved, and no older one. */
+/* A process that keeps saving is killed at a random moment: the file has the last state that it reported, or a newer one. */
 static void a_killed_process_leaves_a_state(void **state)
 {
 	struct pool_state found, saved = some;
@@ -154,7 +154,7 @@ static void a_killed_process_leaves_a_state(void **state)
 	}
 }
 
-/* A directory is made, or opened, and a state saved: by a process that stops at each of its system calls. */
+/* Starts a traced process that opens or makes a directory and saves a state; it stops at each system call. */
 static pid_t start_saving(const char *where, uint64_t epoch)
 {
 	struct pool_state saved = some;
@@ -189,7 +189,7 @@ static bool ends_within(pid_t pid, unsigned int stops)
 	return false;
 }
 
-/* A process changes things outside itself only by system calls: so this covers a kill at any instruction. */
+/* A process changes files only by system calls, so killing it at each of them covers a kill at any instruction. */
 static void a_process_killed_at_any_call_leaves_a_state(void **state)
 {
 	struct pool_state found;
@@ -220,8 +220,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		IN_DIR(saved_state_is_loaded),
 		IN_DIR(a_second_process_does_not_get_the_directory),
-		IN_DIR(the_key_is_its_owners),
-		IN_DIR(every_damage_is_seen),
+		IN_DIR(key_file_is_private),
+		IN_DIR(every_damage_is_noticed),
 		IN_DIR(a_full_disk_leaves_the_state_as_it_was),
 		IN_DIR(a_killed_process_leaves_a_state),
 		IN_DIR(a_process_killed_at_any_call_leaves_a_state),

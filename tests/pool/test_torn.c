@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_torn.c - one thread changes values, others copy them in pieces, as an adapter does, and check them: no mixed value is ever
- * taken for one, none that is older than one that was read before, and none that is there is missed.
+ * test_torn.c - one thread changes values while others copy them in pieces, as an adapter does, and check them: no reader
+ * accepts a mixed value or one older than it has read before, or misses one that exists.
  *
- * test_torn caught: for a build with a fault, which has to show.
+ * `test_pool_torn caught` is for a build with a deliberate fault: it succeeds if a reader was wrong.
  */
 #include "scene.h"
 
@@ -35,14 +35,14 @@ static atomic_ulong absences; /* odd: the name may be absent just now */
 static uint64_t sequence;
 static bool caught;
 
-/* Every word says the same: which, and how often it was changed. */
+/* Fills every word with the object's number and its change count. */
 static void fill_value(uint64_t *value, unsigned int words, uint64_t which, uint64_t n)
 {
 	for (unsigned int i = 0; i < words; i++)
 		value[i] = which << 32 | n;
 }
 
-/* In pieces, with time between them. */
+/* Copies in pieces, and yields between them. */
 static void copy_in_pieces(uint8_t *to, const uint8_t *from, size_t length, uint64_t *chance)
 {
 	for (size_t at = 0, n; at < length; at += n) {
@@ -59,8 +59,8 @@ static void copy_in_pieces(uint8_t *to, const uint8_t *from, size_t length, uint
 
 struct reader {
 	uint64_t chance;
-	uint64_t last[OBJECTS + 1]; /* how often it had been changed */
-	uint8_t fed[SIZE];	    /* what is no header may say anything */
+	uint64_t last[OBJECTS + 1]; /* newest change count seen, by object */
+	uint8_t fed[SIZE];	    /* as large as the region: a torn header may claim any length */
 };
 
 static bool is_whole(const uint8_t *value, uint32_t length, uint64_t *word)
@@ -72,7 +72,7 @@ static bool is_whole(const uint8_t *value, uint32_t length, uint64_t *word)
 	return length >= 8 && length % 8 == 0;
 }
 
-static void judge(struct reader *r, const struct pool_read *read, uint64_t which)
+static void check_value(struct reader *r, const struct pool_read *read, uint64_t which)
 {
 	uint64_t word;
 
@@ -106,12 +106,12 @@ static void read_by_ptr(struct reader *r, uint64_t which)
 		atomic_fetch_add(&num_again, step == POOL_MORE);
 	}
 	if (step == POOL_DONE)
-		judge(r, &read, which);
+		check_value(r, &read, which);
 	else
 		atomic_fetch_add(&num_gone, step == POOL_GONE);
 }
 
-/* Its object changes its place all the time; it is absent only while somebody says so. */
+/* Reads the named object, which moves all the time; it may be absent only while `absences` is odd. */
 static void read_by_name(struct reader *r)
 {
 	struct pool_place place = {scene.a.address, scene.a.size, scene.a.index_at,
@@ -126,7 +126,7 @@ static void read_by_name(struct reader *r)
 		step = pool_lookup_feed(&l, r->fed, r->fed + sizeof(struct pool_object));
 	}
 	if (step == POOL_DONE) {
-		judge(r, &l.read, OBJECTS);
+		check_value(r, &l.read, OBJECTS);
 		atomic_fetch_add(&num_named, 1);
 	} else if (step == POOL_GONE && before % 2 == 0 && before == atomic_load(&absences)) {
 		atomic_fetch_add(&num_gone, 1);
@@ -173,7 +173,7 @@ static void remove_named(struct pool_who *who)
 	scene_do(&scene, who, &rq, &answer);
 }
 
-/* Grows out of its place, again and again, until it is removed. */
+/* Lets the named object outgrow its place repeatedly, until it is removed. */
 static void change_named(struct pool_who *who, uint64_t n)
 {
 	static uint64_t value[MOST_WORDS];
@@ -235,7 +235,7 @@ static void no_value_is_mixed_or_old(void **state)
 	scene_close(&scene);
 }
 
-/* A copy whose first `cut` bytes are from one moment and the others from another: DONE only if that is nothing but one of them. */
+/* Feeds a copy with the first `cut` bytes of one version and the rest of another: DONE only if it equals one of them. */
 static void expect_noticed(const uint8_t *one, const uint8_t *two, size_t length, size_t cut)
 {
 	static uint8_t fed[SIZE];
@@ -253,7 +253,7 @@ static void expect_noticed(const uint8_t *one, const uint8_t *two, size_t length
 		atomic_fetch_add(&num_mixed, 1);
 }
 
-static void a_read_that_is_cut_anywhere_is_noticed(void **state)
+static void read_torn_at_any_byte_is_noticed(void **state)
 {
 	size_t length = sizeof(struct pool_object) + WORDS * 8;
 	uint8_t old[sizeof(struct pool_object) + WORDS * 8];
@@ -280,7 +280,7 @@ static void a_read_that_is_cut_anywhere_is_noticed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_read_that_is_cut_anywhere_is_noticed),
+		cmocka_unit_test(read_torn_at_any_byte_is_noticed),
 		cmocka_unit_test(no_value_is_mixed_or_old),
 	};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_wire.c - messages: what is written is read, and what an operation does not take is refused.
+ * test_wire.c - messages: requests and answers are read as written, and operands that an operation does not take are refused.
  */
 #include "pool/memory/memory.h"
 
@@ -20,8 +20,8 @@ static void start(uint8_t kind)
 	assert_int_equal(pool_message_start(message, sizeof(message), &used, kind, 7), 0);
 }
 
-/* As it is read by a peer. */
-static int through(const struct pool_request *in, struct pool_request *out)
+/* Writes a request to a message and reads it as the peer does. */
+static int write_and_read(const struct pool_request *in, struct pool_request *out)
 {
 	struct pool_message header;
 	size_t where = 0;
@@ -50,7 +50,7 @@ static void a_request_is_read_as_it_was_written(void **state)
 {
 	struct pool_request rq;
 
-	assert_int_equal(through(&put, &rq), 0);
+	assert_int_equal(write_and_read(&put, &rq), 0);
 	assert_int_equal(rq.op, STAG_POOL_PUT);
 	assert_int_equal(rq.flags, put.flags);
 	assert_int_equal(rq.sequence, 5);
@@ -63,7 +63,7 @@ static void a_request_is_read_as_it_was_written(void **state)
 }
 
 /* "The slave node may identify the operation is an insert since there is a data element and no pointer." */
-static void what_there_is_says_what_it_is(void **state)
+static void operation_is_implied_by_its_operands(void **state)
 {
 	static const struct {
 		uint8_t flags, op;
@@ -74,57 +74,57 @@ static void what_there_is_says_what_it_is(void **state)
 
 	for (size_t i = 0; i < 3; i++) {
 		in.flags = implicit[i].flags;
-		assert_int_equal(through(&in, &out), 0);
+		assert_int_equal(write_and_read(&in, &out), 0);
 		assert_int_equal(out.op, implicit[i].op);
 	}
 	in.flags = 0;
-	assert_int_equal(through(&in, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&in, &out), -EBADMSG);
 }
 
-static void what_an_operation_does_not_take_is_refused(void **state)
+static void superfluous_operands_are_refused(void **state)
 {
 	struct pool_request rq = put, out;
 
-	rq.flags |= POOL_UPLOADED; /* a node's own */
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	rq.flags |= POOL_UPLOADED; /* a flag for the node's own use */
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.flags |= POOL_HAS_PTR;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.flags &= (uint8_t)~POOL_HAS_VALUE;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.name_length = 0;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.name = "a\0name";
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.op = STAG_POOL_DELETE;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.op = POOL_OP_MAX;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq.op = 20;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq = put;
 	rq.source = POOL_SOURCE_PULL + 1;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq.source = POOL_SOURCE_PULL;
 	rq.length = POOL_MAX_VALUE + 1;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq.length = POOL_MAX_VALUE;
-	assert_int_equal(through(&rq, &out), 0);
+	assert_int_equal(write_and_read(&rq, &out), 0);
 	assert_null(out.value);
 	rq.source = POOL_SOURCE_STAGED;
 	rq.length = POOL_STAGED_MAX + 1;
-	assert_int_equal(through(&rq, &out), -EBADMSG);
+	assert_int_equal(write_and_read(&rq, &out), -EBADMSG);
 	rq.length = POOL_STAGED_MAX;
-	assert_int_equal(through(&rq, &out), 0);
+	assert_int_equal(write_and_read(&rq, &out), 0);
 	assert_null(out.value);
 }
 
-static void a_message_that_is_cut_is_refused(void **state)
+static void truncated_message_is_refused(void **state)
 {
 	struct pool_message header;
 	struct pool_request rq;
@@ -140,7 +140,7 @@ static void a_message_that_is_cut_is_refused(void **state)
 		memcpy(copy, message, length);
 		where = 0;
 		assert_int_equal(pool_message_read(copy, length, &where, &header), -EBADMSG);
-		where = POOL_MESSAGE_HEADER; /* as if its header had not been read */
+		where = POOL_MESSAGE_HEADER; /* skip the check of the header */
 		assert_int_equal(pool_request_read(copy, length, &where, &rq), -EBADMSG);
 		free(copy);
 	}
@@ -176,7 +176,7 @@ static void operations_need_rights(void **state)
 	assert_int_equal(pool_op_needs(STAG_POOL_READ), STAG_POOL_RIGHT_READ);
 	assert_int_equal(pool_op_needs(STAG_POOL_PUT), STAG_POOL_RIGHT_WRITE);
 	assert_int_equal(pool_op_needs(POOL_OP_SWITCH), STAG_POOL_RIGHT_ADMIN);
-	assert_int_equal(pool_op_needs(255), UINT32_MAX); /* more than anybody has */
+	assert_int_equal(pool_op_needs(255), UINT32_MAX); /* more rights than any user has */
 	assert_true(pool_op_changes(STAG_POOL_REMOVE));
 	assert_false(pool_op_changes(STAG_POOL_GET));
 	assert_false(pool_op_changes(255));
@@ -187,9 +187,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_request_is_read_as_it_was_written),
-		cmocka_unit_test(what_there_is_says_what_it_is),
-		cmocka_unit_test(what_an_operation_does_not_take_is_refused),
-		cmocka_unit_test(a_message_that_is_cut_is_refused),
+		cmocka_unit_test(operation_is_implied_by_its_operands),
+		cmocka_unit_test(superfluous_operands_are_refused),
+		cmocka_unit_test(truncated_message_is_refused),
 		cmocka_unit_test(answers_follow_each_other),
 		cmocka_unit_test(operations_need_rights),
 	};

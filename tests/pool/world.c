@@ -2,9 +2,9 @@
 /*
  * world.c - see world.h.
  *
- * Links carry records, in order, until they break: then what was on the way is lost. Beats and echoes do not depend on
- * links: they may be late, lost and out of order, and come from a link that is no more. Requests to the roll backend are
- * carried out when they get there, even if who asked is dead by then.
+ * Links carry records in order until they break, which loses the records in flight. Heartbeats and their echoes do not
+ * depend on links: they may be late, lost, out of order, or from a link that is gone. The roll backend carries a request
+ * out when it arrives, even if the requester has died by then.
  */
 #include "world.h"
 
@@ -24,12 +24,12 @@
 #define MAX_EVENTS  8192
 #define US	    1000ull
 
-/* A build that takes a broken connection for the end of a process: it has to be caught. */
+/* true in a mutant that takes a broken connection as proof that the process ended: the test has to find that. */
 #ifndef WORLD_CLOSED_PROVES
 #define WORLD_CLOSED_PROVES false
 #endif
 
-/* A list of records, each with a hash of all up to it: so that lists are compared by their lengths and one number. */
+/* A list of records. sums[n] is a hash of the first n, so that a length and one sum compare two lists. */
 struct history {
 	unsigned int len;
 	uint64_t ids[MAX_RECORDS];
@@ -40,31 +40,32 @@ struct node {
 	struct role role;
 	bool up;
 	unsigned int life;
-	uint64_t paused_until; /* 0: it is not */
+	uint64_t paused_until; /* 0: not paused */
 	bool adapter_runs;     /* while paused */
-	int64_t rate;	       /* parts per million that its clock is fast */
+	int64_t rate;	       /* parts per million by which its clock is fast */
 	uint64_t offset;
-	uint64_t saved; /* epoch, in its state directory */
+	uint64_t saved; /* the epoch in its state directory */
 
 	struct history log;
-	unsigned int applied; /* of a primary: the rest is not visible */
-	uint64_t lease;	      /* of its adapter */
-	int follows;	      /* node, -1: none */
+	unsigned int applied; /* records of a primary's log that readers can see */
+	uint64_t lease;	      /* until when its adapter serves reads, by its own clock */
+	int follows;	      /* index of its primary; -1: none */
 	bool connecting;
-	struct { /* whom it was linked to last, and would see end */
+	struct { /* the primary that it was linked to last, and whose process it watches */
 		bool is_there;
 		unsigned int node, life;
 		uint64_t epoch;
 	} watched;
-	unsigned int swaps; /* on their way to the roll backend */
+	unsigned int swaps; /* in flight to the roll backend */
 };
 
 struct link {
 	bool primary_up, standby_up; /* as each side sees it */
-	bool streaming, in_stream;   /* records are sent; the standby needs no software for them */
-	bool broken;		     /* nothing arrives any more */
-	unsigned int number;	     /* of this link */
-	uint64_t last[2];	     /* when the last message arrives, each way */
+	bool streaming,
+		in_stream; /* records are sent; the standby's adapter places them without its software */
+	bool broken;	   /* messages in flight are lost */
+	unsigned int number; /* how many links these two nodes have had */
+	uint64_t last[2]; /* arrival of the last message: [0] to the primary, [1] to the standby */
 };
 
 enum what {
@@ -95,8 +96,8 @@ enum what {
 struct event {
 	uint64_t at, order;
 	enum what what;
-	unsigned int node, peer; /* whom it comes to, whom it comes from */
-	unsigned int life;	 /* of node; 0: whoever it is by then */
+	unsigned int node, peer; /* receiver, sender */
+	unsigned int life;	 /* the life of node that it is for; 0: any */
 	unsigned int link;
 	uint64_t a, b, c;
 };
@@ -111,14 +112,15 @@ struct world {
 	struct link links[MAX_NODES][MAX_NODES]; /* primary, standby */
 	uint64_t cut_until[MAX_NODES][MAX_NODES], backend_cut_until[MAX_NODES];
 	uint64_t backend_back, slow_until;
-	struct roll rolls[MAX_ROLLS]; /* by revision: [0] is none */
+	struct roll rolls[MAX_ROLLS]; /* by revision; [0] is unused */
 	unsigned int revision;
-	struct roll wants[MAX_ROLLS]; /* of swaps that are on their way */
+	struct roll wants[MAX_ROLLS]; /* the roll that each swap wants to write */
 	unsigned int num_wants;
 
 	struct history committed;
 	uint64_t served_epoch;
-	unsigned int owner[MAX_ROLLS * 2]; /* of epochs: node and life */
+	unsigned int owner[MAX_ROLLS *
+			   2]; /* by epoch: the node and life that acknowledged in it; 0: none */
 	uint64_t next_id;
 	const char *fault;
 
@@ -132,7 +134,7 @@ static void violate(struct world *w, const char *what)
 		w->fault = what;
 }
 
-/* ---- what is on its way ---------------------------------------------------------------- */
+/* ---- messages in flight ---------------------------------------------------------------- */
 
 static bool is_before(const struct event *a, const struct event *b)
 {
@@ -214,7 +216,7 @@ static void add_record(struct world *w, struct history *h, uint64_t id)
 	uint64_t x = h->sums[h->len] ^ id;
 
 	if (h->len + 1 >= MAX_RECORDS) {
-		w->peace = true; /* long enough */
+		w->peace = true; /* the list is full: no more faults */
 		return;
 	}
 	x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
@@ -230,48 +232,48 @@ static bool has_all(const struct history *h, const struct history *of, unsigned 
 static void commit(struct world *w, const struct history *h, unsigned int len, uint64_t epoch)
 {
 	if (len > w->committed.len && epoch < w->served_epoch)
-		violate(w, "answered what a later primary does not have");
+		violate(w, "acknowledged a record that a later primary lacks");
 	for (unsigned int i = w->committed.len; i < len; i++)
 		add_record(w, &w->committed, h->ids[i]);
 	if (!has_all(h, &w->committed, len))
-		violate(w, "answered what contradicts an earlier answer");
+		violate(w, "acknowledged a record that contradicts a committed one");
 }
 
 static void begin_serving(struct world *w, struct node *n, uint64_t epoch, uint64_t number)
 {
 	if (n->log.len != number)
-		violate(w, "serves from another record than the roll says");
+		violate(w, "serves from another record number than the roll says");
 	n->applied = n->log.len;
 	w->sum->epochs++;
 	/*
-	 * The node was stopped after it had won, and other nodes in sync continued: no client will ever read from
-	 * it.
+	 * The node was stopped after it had won the swap, and another node in sync was promoted since: it must not
+	 * serve reads.
 	 */
 	if (epoch < w->served_epoch) {
 		if (n->role.lease)
-			violate(w, "serves when it has a successor");
+			violate(w, "has a lease although a later primary serves");
 		return;
 	}
 	if (epoch == w->served_epoch)
 		violate(w, "an epoch was served twice");
 	if (!has_all(&n->log, &w->committed, w->committed.len))
-		violate(w, "a primary that lacks what was answered");
+		violate(w, "a primary lacks a committed record");
 	w->served_epoch = epoch;
 	commit(w, &n->log, n->log.len, epoch);
 }
 
-static void answer(struct world *w, struct node *n, uint64_t number, uint64_t epoch)
+static void acknowledge(struct world *w, struct node *n, uint64_t number, uint64_t epoch)
 {
 	unsigned int us = index_of(w, n) + 1 + n->life * 16;
 
 	if (number > n->log.len) {
-		violate(w, "answered what it does not have");
+		violate(w, "acknowledged a record that it does not have");
 		return;
 	}
 	if (w->owner[epoch] && w->owner[epoch] != us)
-		violate(w, "two nodes answered in one epoch");
+		violate(w, "two nodes acknowledged in one epoch");
 	w->owner[epoch] = us;
-	w->sum->answered += number - n->applied;
+	w->sum->acknowledged += number - n->applied;
 	n->applied = (unsigned int)number;
 	commit(w, &n->log, n->applied, epoch);
 }
@@ -391,7 +393,7 @@ static void send_roll_answer(struct world *w, const struct event *request, enum 
 	push(w, e);
 }
 
-static void ask_backend(struct world *w, struct node *n, struct event e)
+static void request_roll(struct world *w, struct node *n, struct event e)
 {
 	e.node = index_of(w, n);
 	e.life = n->life;
@@ -400,7 +402,7 @@ static void ask_backend(struct world *w, struct node *n, struct event e)
 		       between(50 * US, !w->peace && one_in(20) ? 30 * NS_PER_MS : 300 * US);
 		n->swaps += e.what == EVENT_BACKEND_SWAP;
 		push(w, e);
-		/* Late requests are given up by who asked, but not by the network. */
+		/* The requester times out a late swap; the backend still carries it out. */
 		if (e.at > w->now + 10 * NS_PER_MS && e.what == EVENT_BACKEND_SWAP)
 			push(w, (struct event){.at = w->now + 8 * NS_PER_MS,
 					       .what = EVENT_WAS_SWAPPED,
@@ -427,7 +429,7 @@ static void backend_swap(struct world *w, const struct event *e)
 		return;
 	}
 	if (!roll_is_valid(want))
-		violate(w, "swapped in what is no roll");
+		violate(w, "swapped in an invalid roll");
 	if (w->revision + 1 == MAX_ROLLS)
 		abort();
 	w->rolls[++w->revision] = *want;
@@ -440,13 +442,13 @@ static void backend_swap(struct world *w, const struct event *e)
 					       .a = w->revision});
 }
 
-/* ---- what a node does -------------------------------------------------------------------------- */
+/* ---- actions of a node ------------------------------------------------------------------------- */
 
 static void retire(struct world *w, struct node *n)
 {
 	for (unsigned int i = 0; i < w->setup.nodes; i++)
 		unlink_standby(w, n, i);
-	/* A record that was not acknowledged may be lost. */
+	/* Records that were not acknowledged are discarded. */
 	n->log.len = n->applied;
 }
 
@@ -464,9 +466,9 @@ static void follow(struct world *w, struct node *n, unsigned int seat)
 
 static void trace(const struct world *w, const struct node *n, const struct role_action *a)
 {
-	static const char *const names[] = {"read",  "swap",   "fence",	   "follow", "lease",
-					    "serve", "retire", "beat",	   "echo",   "resync",
-					    "cut",   "answer", "handover", "save"};
+	static const char *const names[] = {"read",  "swap",	    "fence",	"follow", "lease",
+					    "serve", "retire",	    "beat",	"echo",	  "resync",
+					    "cut",   "acknowledge", "handover", "save"};
 
 	if (a->what == ROLE_BEAT || a->what == ROLE_ECHO || a->what == ROLE_LEASE)
 		return;
@@ -478,24 +480,24 @@ static void trace(const struct world *w, const struct node *n, const struct role
 		  n->role.roll.in_sync, n->role.want.in_sync);
 }
 
-static void do_one(struct world *w, struct node *n, const struct role_action *a)
+static void do_action(struct world *w, struct node *n, const struct role_action *a)
 {
 	unsigned int us = index_of(w, n);
 
 	trace(w, n, a);
 	switch (a->what) {
 	case ROLE_READ:
-		ask_backend(w, n, (struct event){.what = EVENT_BACKEND_READ});
+		request_roll(w, n, (struct event){.what = EVENT_BACKEND_READ});
 		break;
 	case ROLE_SWAP:
 		if (w->num_wants == MAX_ROLLS)
 			abort();
 		w->wants[w->num_wants] = *role_wanted(&n->role);
-		ask_backend(w, n,
-			    (struct event){.what = EVENT_BACKEND_SWAP,
-					   .a = a->id,
-					   .b = a->revision,
-					   .c = w->num_wants++});
+		request_roll(w, n,
+			     (struct event){.what = EVENT_BACKEND_SWAP,
+					    .a = a->id,
+					    .b = a->revision,
+					    .c = w->num_wants++});
 		break;
 	case ROLE_FENCE:
 		push(w, (struct event){.at = w->now + between(10 * US, 1 * NS_PER_MS),
@@ -534,14 +536,14 @@ static void do_one(struct world *w, struct node *n, const struct role_action *a)
 		resync(w, n, node_in_seat(n, a->seat));
 		break;
 	case ROLE_CUT:
-		/* A node that left the pool has no name any more. */
+		/* A node that was removed from the roll has no seat any more: cut its link, too. */
 		for (unsigned int i = 0; i < w->setup.nodes; i++)
 			if (seat_of(n, i) < 0 || seat_of(n, i) == (int)a->seat)
 				unlink_standby(w, n, i);
 		w->sum->dropped++;
 		break;
 	case ROLE_ANSWER:
-		answer(w, n, a->number, a->epoch);
+		acknowledge(w, n, a->number, a->epoch);
 		break;
 	case ROLE_HANDOVER:
 		send_on_link(w, true,
@@ -564,7 +566,7 @@ static uint64_t a_while(void)
 	return between(100 * US, one_in(3) ? 150 * NS_PER_MS : 30 * NS_PER_MS);
 }
 
-static void pause_one(struct world *w, struct node *n)
+static void pause_node(struct world *w, struct node *n)
 {
 	if (!n->up || n->paused_until)
 		return;
@@ -572,16 +574,16 @@ static void pause_one(struct world *w, struct node *n)
 	n->adapter_runs = one_in(2);
 }
 
-/* The node may be stopped between two of its actions: it does the rest when it continues. */
-static void act(struct world *w, struct node *n)
+/* Does the node's pending actions. It may be paused between two of them: it does the rest when it continues. */
+static void do_actions(struct world *w, struct node *n)
 {
 	struct role_action a;
 
 	while (!n->paused_until && role_next(&n->role, &a)) {
-		do_one(w, n, &a);
+		do_action(w, n, &a);
 		if (!w->peace && w->setup.faults & FAULT_PAUSE &&
 		    one_in(a.what == ROLE_SWAP ? 10 : 1000))
-			pause_one(w, n);
+			pause_node(w, n);
 	}
 }
 
@@ -609,7 +611,7 @@ static void start_node(struct world *w, struct node *n, bool creates)
 			       .what = EVENT_TICK,
 			       .node = us,
 			       .life = n->life});
-	act(w, n);
+	do_actions(w, n);
 }
 
 static void stop_node(struct world *w, struct node *n, uint64_t back)
@@ -638,7 +640,7 @@ static void on_return(struct world *w, const struct event *e)
 		start_node(w, n, false);
 }
 
-/* Its copy is not the only one, and no swap of its is about to make it so. */
+/* True if another node has an up-to-date copy, and no swap in flight from this node could make its copy the only one. */
 static bool may_crash(const struct world *w, unsigned int node)
 {
 	const struct roll *roll = &w->rolls[w->revision];
@@ -675,8 +677,8 @@ static void try_connect(struct world *w, struct node *n)
 			       .peer = us});
 }
 
-/* The proof arrives soon, or late, or never. */
-static void prove_gone(struct world *w, struct node *n)
+/* Delivers proof that the watched process has ended: soon, late, or never. */
+static void deliver_proof_of_end(struct world *w, struct node *n)
 {
 	n->watched.is_there = false;
 	if (one_in(4))
@@ -694,7 +696,7 @@ static void watch_process(struct world *w, struct node *n)
 	const struct node *of = &w->nodes[n->watched.node];
 
 	if (n->watched.is_there && (!of->up || of->life != n->watched.life))
-		prove_gone(w, n);
+		deliver_proof_of_end(w, n);
 }
 
 static void on_tick(struct world *w, struct node *n, const struct event *e)
@@ -703,7 +705,7 @@ static void on_tick(struct world *w, struct node *n, const struct event *e)
 
 	watch_process(w, n);
 	role_time(&n->role, clock_of(w, n));
-	act(w, n);
+	do_actions(w, n);
 	if (n->role.state == ROLE_REFUSED) {
 		if (strstr(n->role.why, "only copy"))
 			violate(w, "the only copy is lost");
@@ -763,7 +765,7 @@ static void on_record(struct world *w, struct node *n, const struct event *e)
 		lose_link(w, e->peer, e->node);
 		return;
 	} else if (n->log.ids[e->a - 1] != e->b) {
-		violate(w, "a standby has another record of that number");
+		violate(w, "a standby has a different record of that number");
 	}
 	send_on_link(
 		w, false,
@@ -798,7 +800,7 @@ static void on_fenced(struct world *w, struct node *n, const struct event *e)
 	role_fenced(&n->role, clock_of(w, n), n->log.len);
 }
 
-/* A message over a link that is gone does not arrive. */
+/* False for a message of a link that is gone: it does not arrive. */
 static bool is_link_there(struct world *w, const struct event *e)
 {
 	struct link *l;
@@ -829,7 +831,7 @@ static void on_closed(struct world *w, const struct event *e)
 		return;
 	l->standby_up = false;
 	if (WORLD_CLOSED_PROVES && w->nodes[e->node].watched.is_there)
-		prove_gone(w, &w->nodes[e->node]);
+		deliver_proof_of_end(w, &w->nodes[e->node]);
 }
 
 static void on_link_lost(struct world *w, struct node *n, const struct event *e)
@@ -843,7 +845,7 @@ static void on_link_lost(struct world *w, struct node *n, const struct event *e)
 		role_link_down(&n->role, clock_of(w, n), (unsigned int)seat_of(n, e->peer));
 }
 
-static void to_node(struct world *w, struct node *n, const struct event *e)
+static void handle_event(struct world *w, struct node *n, const struct event *e)
 {
 	uint64_t now = clock_of(w, n);
 	int peer = seat_of(n, e->peer);
@@ -912,10 +914,10 @@ static void to_node(struct world *w, struct node *n, const struct event *e)
 	case EVENT_BACKEND_SWAP:
 		abort();
 	}
-	act(w, n);
+	do_actions(w, n);
 }
 
-/* A stopped node's software sees it when it goes on; its adapter may see it now. */
+/* A paused node's software handles an event when it continues; its adapter may place a record at once. */
 static void deliver(struct world *w, const struct event *e)
 {
 	struct node *n = &w->nodes[e->node];
@@ -934,7 +936,7 @@ static void deliver(struct world *w, const struct event *e)
 		return;
 	}
 	if (is_link_there(w, e))
-		to_node(w, n, e);
+		handle_event(w, n, e);
 }
 
 /* ---- clients ------------------------------------------------------------------------------------- */
@@ -963,7 +965,7 @@ static void write_to(struct world *w, struct node *n)
 		if (w->links[us][i].primary_up && w->links[us][i].streaming)
 			send_record(w, us, i, n->log.len);
 	role_placed(&n->role, clock_of(w, n), n->log.len);
-	act(w, n);
+	do_actions(w, n);
 }
 
 static void on_client(struct world *w)
@@ -979,7 +981,7 @@ static void on_client(struct world *w)
 
 /* ---- trouble --------------------------------------------------------------------------------------- */
 
-static void cut_two(struct world *w, unsigned int one)
+static void cut_off(struct world *w, unsigned int one)
 {
 	unsigned int other = (unsigned int)dice(w->setup.nodes);
 	uint64_t until = w->now + a_while();
@@ -1005,35 +1007,35 @@ static void hand_over(struct world *w)
 		if (!n->up || n->paused_until)
 			continue;
 		if (role_switch(&n->role, clock_of(w, n), (unsigned int)dice(w->setup.nodes)) == 0)
-			act(w, n);
+			do_actions(w, n);
 	}
 }
 
-static void take_out(struct world *w, struct node *n)
+static void remove_member(struct world *w, struct node *n)
 {
 	if (!n->up || n->paused_until || !one_in(4))
 		return;
 	if (role_leave(&n->role, clock_of(w, n), (unsigned int)dice(w->setup.nodes)) == 0)
-		act(w, n);
+		do_actions(w, n);
 }
 
-static void one_fault(struct world *w)
+static void inject_fault(struct world *w)
 {
 	unsigned int node = (unsigned int)dice(w->setup.nodes);
 	unsigned int fault = 1u << dice(7) & w->setup.faults;
 	struct node *n = &w->nodes[node];
 
-	log_debug("%llu us: n%u has fault %x", (unsigned long long)w->now / US, node, fault);
+	log_debug("%llu us: n%u: fault %x", (unsigned long long)w->now / US, node, fault);
 	switch (fault) {
 	case FAULT_CRASH:
 		if (may_crash(w, node))
 			stop_node(w, n, w->now + a_while());
 		break;
 	case FAULT_PAUSE:
-		pause_one(w, n);
+		pause_node(w, n);
 		break;
 	case FAULT_CUT:
-		cut_two(w, node);
+		cut_off(w, node);
 		break;
 	case FAULT_BACKEND:
 		backend_trouble(w, node);
@@ -1045,7 +1047,7 @@ static void one_fault(struct world *w)
 		hand_over(w);
 		break;
 	case FAULT_MEMBER:
-		take_out(w, n);
+		remove_member(w, n);
 		break;
 	}
 }
@@ -1064,7 +1066,7 @@ static void on_chaos(struct world *w)
 		make_peace(w);
 		return;
 	}
-	one_fault(w);
+	inject_fault(w);
 	push(w,
 	     (struct event){.at = w->now + between(1, 2 * w->setup.between), .what = EVENT_CHAOS});
 }
@@ -1076,10 +1078,10 @@ static void resume(struct world *w, struct node *n)
 	if (!n->paused_until || w->now < n->paused_until)
 		return;
 	n->paused_until = 0;
-	act(w, n);
+	do_actions(w, n);
 }
 
-static void one_event(struct world *w)
+static void run_one_event(struct world *w)
 {
 	struct event e = pop(w);
 
@@ -1114,24 +1116,24 @@ static unsigned int num_in_sync(const struct world *w)
 	return (unsigned int)__builtin_popcount(w->rolls[w->revision].in_sync);
 }
 
-/* Peace has lasted: everybody is back, and changes are answered. */
+/* Some time after the last fault, there is a primary, it acknowledges changes, and all nodes are in sync. */
 static void check_peace(struct world *w, unsigned int answered_before)
 {
 	const struct roll *roll = &w->rolls[w->revision];
 	unsigned int primary = (unsigned int)roll->members[roll->primary].name[1] - '0';
 
 	if (w->nodes[primary].role.state != ROLE_PRIMARY)
-		violate(w, "there is no primary after the trouble");
+		violate(w, "no primary after the faults ended");
 	else if (w->committed.len == answered_before)
-		violate(w, "nothing is answered after the trouble");
+		violate(w, "nothing was acknowledged after the faults ended");
 	else if (num_in_sync(w) != w->setup.nodes)
-		violate(w, "not all are in sync after the trouble");
+		violate(w, "not all nodes are in sync after the faults ended");
 }
 
 static void run_until(struct world *w, uint64_t until)
 {
 	while (!w->fault && w->heap[0].at <= until)
-		one_event(w);
+		run_one_event(w);
 }
 
 static void begin_world(struct world *w)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * world.h - nodes that know each other by messages only, and a roll backend with a roll, in simulated time: what they do is
- * src/pool/role's, all that can go wrong is chance's.
+ * world.h - a simulated pool: nodes that communicate by messages only, and a roll backend, in simulated time. The nodes
+ * run src/pool/role; delays and faults are random.
  *
- * A node's memory is a list of records. What went before any reader's eyes, or was answered, is history: it has to be
- * the same on every later primary, and whoever is read has to have all of it.
+ * A node's memory is a list of records. A record that was acknowledged, or that a reader could see, is committed: every
+ * later primary must have all committed records in the same order, and so must every node that serves a read.
  */
 #ifndef STAG_TEST_POOL_WORLD_H
 #define STAG_TEST_POOL_WORLD_H
@@ -14,30 +14,30 @@
 #include "pool/role/role.h"
 
 enum world_fault {
-	FAULT_CRASH = 1 << 0,	/* memory is lost; the node comes back */
-	FAULT_PAUSE = 1 << 1,	/* stopped for a while; its adapter may go on */
-	FAULT_CUT = 1 << 2,	/* between two nodes, one way or both */
-	FAULT_BACKEND = 1 << 3, /* the roll backend is away, or cut off from one node */
-	FAULT_SLOW = 1 << 4,	/* everything takes longer */
-	FAULT_SWITCH = 1 << 5,	/* not a fault: switch-over by request */
-	FAULT_MEMBER = 1 << 6,	/* not a fault either: a member is taken out */
+	FAULT_CRASH = 1 << 0,	/* the node loses its memory and restarts */
+	FAULT_PAUSE = 1 << 1,	/* the process stops for a while; its adapter may continue */
+	FAULT_CUT = 1 << 2,	/* messages between two nodes are lost, one way or both */
+	FAULT_BACKEND = 1 << 3, /* the roll backend is down, or unreachable from one node */
+	FAULT_SLOW = 1 << 4,	/* messages take longer */
+	FAULT_SWITCH = 1 << 5,	/* no fault: a switchover on request */
+	FAULT_MEMBER = 1 << 6,	/* no fault either: a member is removed */
 	FAULT_ALL = (1 << 7) - 1,
 };
 
 struct world_setup {
 	unsigned int nodes;  /* 2 to 4 */
-	unsigned int faults; /* which */
-	uint64_t trouble;    /* ns of them, before peace returns */
-	uint64_t between;    /* ns between two, about */
+	unsigned int faults; /* bits of enum world_fault */
+	uint64_t trouble;    /* ns during which faults happen; none after that */
+	uint64_t between;    /* mean ns between two faults */
 	struct role_times times;
-	unsigned int drift; /* parts per million that clocks are really off by */
+	unsigned int drift; /* bound of the clocks' actual error, in parts per million */
 };
 
 struct world_sum {
-	uint64_t steps, answered, reads, refused_reads, epochs, crashes, handed, dropped;
+	uint64_t steps, acknowledged, reads, refused_reads, epochs, crashes, handed, dropped;
 };
 
-/* NULL, or what was violated. Chance goes on from where it is. */
+/* Runs one world, with the dice as they stand, and adds to *sum. Returns NULL, or the guarantee that was violated. */
 const char *world_run(const struct world_setup *setup, struct world_sum *sum);
 
 #endif
