@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ahead.c - the future state of the region: words that records will change which are made, but not yet applied.
+ * ahead.c - the future state of the region: the words that records which are made, but not applied, will change.
  *
  * A hash table by offset, and a queue of the words that each record has put there. When a record is applied, its
  * words are removed, unless a later record has changed them; when a record is given up, the words before it are
@@ -17,7 +17,8 @@ int pool_ahead_create(struct pool_ahead *a, unsigned int bits)
 	uint32_t n = 1u << bits;
 
 	*a = (struct pool_ahead){.mask = n - 1};
-	a->slots = calloc(n, sizeof(*a->slots)); /* zero pages, which need not be written */
+	a->slots =
+		calloc(n, sizeof(*a->slots)); /* fresh zero pages: untouched slots take no memory */
 	a->notes = malloc(n * sizeof(*a->notes));
 	if (!a->slots || !a->notes) {
 		pool_ahead_destroy(a);
@@ -69,8 +70,8 @@ bool pool_ahead_get(const struct pool_ahead *a, uint64_t offset, uint64_t *value
 	return true;
 }
 
-/* Moves the entries behind up into the hole, unless that is before their home slot. */
-static void take_out(struct pool_ahead *a, struct pool_ahead_slot *slot)
+/* Removes a slot. Moves later entries of its cluster into the hole, unless the hole is before their home slot. */
+static void remove_slot(struct pool_ahead *a, struct pool_ahead_slot *slot)
 {
 	uint32_t hole = (uint32_t)(slot - a->slots);
 	uint32_t i = hole;
@@ -115,7 +116,7 @@ void pool_ahead_settle(struct pool_ahead *a, uint64_t number)
 			break;
 		slot = slot_of(a, note->offset);
 		if (slot->offset == note->offset && slot->number <= number)
-			take_out(a, slot);
+			remove_slot(a, slot);
 	}
 }
 
@@ -130,6 +131,6 @@ void pool_ahead_undo(struct pool_ahead *a, uint64_t number)
 		if (note->before != 0)
 			*slot = (struct pool_ahead_slot){note->offset, note->value, note->before};
 		else
-			take_out(a, slot);
+			remove_slot(a, slot);
 	}
 }

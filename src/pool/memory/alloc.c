@@ -233,7 +233,7 @@ static uint32_t find_spans(const struct pool_core *core, uint64_t n)
 	}
 }
 
-/* The same for spans that no record touches which is not applied everywhere. */
+/* The same for spans whose last use was freed by a record that is applied on every node. */
 static uint32_t find_quiet_spans(const struct pool_core *core, uint64_t n)
 {
 	uint64_t all = core->region.num_spans, found = 0;
@@ -314,7 +314,7 @@ static uint64_t take_block(struct pool_core *core, uint32_t span)
 	struct shape s = shape_of(entry.kind - POOL_SLAB);
 	int64_t block = take_bit(core, span, &s);
 
-	if (block < 0) { /* its count was wrong */
+	if (block < 0) { /* the slab's `used` is wrong: it is full */
 		unlist_slab(core, span);
 		return POOL_NOWHERE;
 	}
@@ -392,7 +392,7 @@ struct found {
 	uint64_t size;	    /* bytes; 0: no block in use begins here */
 };
 
-/* Reads through what is ahead, or, without a core, in the region as it is. */
+/* The view of a lookup: the region with what is ahead, or, without a core, the region as it is. */
 struct eye {
 	const struct pool_core *core;
 	const struct pool_region *region;
@@ -462,7 +462,7 @@ static struct found find_block(const struct eye *eye, uint64_t offset)
 	return f;
 }
 
-/* Returns 0 if it is neither. */
+/* Returns the size if a run (`run`) or a block (not `run`) was found, or 0. */
 static uint64_t size_if(const struct found *f, bool run)
 {
 	return (f->entry.kind == POOL_SPAN_RUN) == run ? f->size : 0;

@@ -45,12 +45,14 @@ static int check_object(struct count *c, uint64_t offset, const struct pool_obje
 	uint64_t body;
 
 	if (object->length > block - sizeof(*object) || !pool_stored_read(object, bytes, &stored))
-		return set_fault(c, "object %#" PRIx64 ": cannot be", offset);
+		return set_fault(c, "object %#" PRIx64 ": invalid header or contents", offset);
 	if (pool_object_hash(object, c->r->address + offset, pool_hash(bytes, object->length)) !=
 	    object->hash)
-		return set_fault(c, "object %#" PRIx64 ": its hash does not fit", offset);
+		return set_fault(c, "object %#" PRIx64 ": wrong hash", offset);
 	if (stored.name && pool_index_look(c->r, stored.name, stored.name_length) != offset)
-		return set_fault(c, "object %#" PRIx64 ": not to be found by its name", offset);
+		return set_fault(c,
+				 "object %#" PRIx64 ": the index does not lead to it by its name",
+				 offset);
 	c->objects++;
 	c->names += stored.name != NULL;
 	if (!stored.indirect) {
@@ -61,9 +63,10 @@ static int check_object(struct count *c, uint64_t offset, const struct pool_obje
 	c->bytes += stored.stub.length;
 	body = pool_offset(c->r, stored.stub.address);
 	if (body == POOL_NOWHERE || pool_region_run_size(c->r, body) < stored.stub.length)
-		return set_fault(c, "object %#" PRIx64 ": its body is not there", offset);
+		return set_fault(c, "object %#" PRIx64 ": its body is not in an allocated run",
+				 offset);
 	if (pool_hash(c->r->at + body, stored.stub.length) != stored.stub.hash)
-		return set_fault(c, "object %#" PRIx64 ": its body's hash does not fit", offset);
+		return set_fault(c, "object %#" PRIx64 ": wrong hash of its body", offset);
 	return 0;
 }
 
@@ -76,7 +79,7 @@ static int check_block(struct count *c, uint64_t offset, uint64_t block)
 	return object.generation == 0 ? 0 : check_object(c, offset, &object, block);
 }
 
-/* Returns whether no block begins in the rest of the span. */
+/* Returns whether the span of an offset is free, so that no block begins in the rest of it. */
 static bool is_free_span(const struct pool_region *r, uint64_t offset)
 {
 	uint64_t span = (offset - r->memory_at) >> POOL_SPAN_SHIFT;
@@ -127,10 +130,10 @@ static int check_client(struct count *c, uint32_t slot, uint64_t at)
 	uint64_t run;
 
 	if (pool_region_block_size(c->r, at) < sizeof(client))
-		return set_fault(c, "client %u: not there", slot);
+		return set_fault(c, "client %u: its block is not allocated", slot);
 	memcpy(&client, c->r->at + at, sizeof(client));
 	if (client.zero != 0)
-		return set_fault(c, "client %u: cannot be", slot);
+		return set_fault(c, "client %u: its first word is not zero", slot);
 	c->clients++;
 	for (unsigned int i = 0; i < POOL_WINDOW; i++) {
 		if (client.results[i].sequence == 0 || client.results[i].status != EINPROGRESS)
@@ -138,7 +141,8 @@ static int check_client(struct count *c, uint32_t slot, uint64_t at)
 		run = pool_offset(c->r, client.results[i].address);
 		if (run == POOL_NOWHERE ||
 		    pool_region_run_size(c->r, run) < client.results[i].length)
-			return set_fault(c, "client %u: its upload is not there", slot);
+			return set_fault(c, "client %u: its upload is not in an allocated run",
+					 slot);
 		c->uploads++;
 	}
 	return 0;
@@ -165,12 +169,12 @@ static int compare_count(struct count *c)
 	    c->clients != sb->clients)
 		return set_fault(c,
 				 "%" PRIu64 " objects, %" PRIu64 " bytes, %" PRIu64
-				 " names, %" PRIu64 " clients, and not %" PRIu64 ", %" PRIu64
-				 ", %" PRIu64 ", %" PRIu64,
+				 " names, %" PRIu64 " clients; the superblock has %" PRIu64
+				 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
 				 c->objects, c->bytes, c->names, c->clients, sb->objects, sb->bytes,
 				 sb->names, sb->clients);
 	if (c->entries != c->names)
-		return set_fault(c, "%" PRIu64 " entries of %" PRIu64 " names", c->entries,
+		return set_fault(c, "%" PRIu64 " index entries for %" PRIu64 " names", c->entries,
 				 c->names);
 	if (c->blocks != c->objects + c->buckets + c->clients || c->runs != c->bodies + c->uploads)
 		return set_fault(c,
@@ -187,7 +191,7 @@ int pool_region_check(const struct pool_region *r, char *why, size_t room)
 	int rc = pool_room_create(&core); /* checks the span table */
 
 	if (rc == -EBADMSG)
-		return set_fault(&c, "the span table cannot be");
+		return set_fault(&c, "invalid span table");
 	if (rc != 0)
 		return rc;
 	pool_room_destroy(&core);

@@ -3,8 +3,8 @@
  * clients.c - the requests of each client, and their outcomes: in the region, so that every later primary has
  * them.
  *
- * A client numbers its requests, has at most POOL_WINDOW that it has not acknowledged, and says with each request
- * how far it has: so only the outcomes of those must be kept.
+ * A client numbers its requests, and has at most POOL_WINDOW whose outcomes it has not acknowledged. Each request says up
+ * to which sequence number it has: so only POOL_WINDOW outcomes must be kept.
  */
 #include "pool/memory/memory.h"
 
@@ -54,7 +54,7 @@ uint64_t pool_client_who(const struct pool_core *core, uint32_t slot)
 	return at == POOL_NOWHERE ? 0 : pool_see(core, at + offsetof(struct pool_client, who));
 }
 
-static int64_t open_slot(const struct pool_core *core)
+static int64_t free_slot(const struct pool_core *core)
 {
 	for (uint32_t slot = 0; slot < core->region.max_clients; slot++)
 		if (pool_see(core, directory_at(core, slot)) == 0)
@@ -65,7 +65,7 @@ static int64_t open_slot(const struct pool_core *core)
 int pool_client_add(struct pool_core *core, struct pool_who *who)
 {
 	struct pool_client client = {.id = {who->id[0], who->id[1]}, .who = who->who};
-	int64_t slot = open_slot(core);
+	int64_t slot = free_slot(core);
 	uint64_t at;
 
 	if (slot < 0)
@@ -100,7 +100,7 @@ static bool is_upload(const struct pool_result *result)
 	return result->sequence != 0 && result->status == EINPROGRESS;
 }
 
-/* Frees the memory of an upload that came to nothing. */
+/* Frees the memory of an unfinished upload; does nothing for other results. */
 static void free_upload(struct pool_core *core, const struct pool_result *result)
 {
 	uint64_t at = pool_offset(&core->region, result->address);

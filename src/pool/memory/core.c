@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define AHEAD_BITS 16 /* words: enough for some thousand records in flight */
+#define AHEAD_BITS 16 /* of the table's size: enough for some thousand records in flight */
 
 int pool_core_open(struct pool_core *core, const struct pool_region *region, uint64_t epoch)
 {

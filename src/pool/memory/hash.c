@@ -11,7 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define LONG 2048u /* bytes from which on an indirect call costs nothing in comparison */
+#define LONG 2048u /* bytes from which on choosing a variant costs nothing in comparison */
 
 struct pool_hashing {
 	XXH3_state_t state; /* the same for all widths */

@@ -44,8 +44,8 @@ static uint64_t next_at(uint64_t bucket)
 	return bucket + offsetof(struct pool_bucket, next);
 }
 
-/* Returns the bucket behind, or POOL_NOWHERE. */
-static uint64_t behind(const struct pool_core *core, uint64_t bucket)
+/* Returns the offset of the next bucket of the chain, or POOL_NOWHERE. */
+static uint64_t next_bucket(const struct pool_core *core, uint64_t bucket)
 {
 	uint64_t next = pool_entry_offset(pool_see(core, next_at(bucket)));
 
@@ -92,7 +92,7 @@ bool pool_index_find(const struct pool_core *core, const char *name, uint16_t le
 			*object = pool_entry_offset(word);
 			return true;
 		}
-		bucket = behind(core, bucket);
+		bucket = next_bucket(core, bucket);
 	}
 	return false;
 }
@@ -106,7 +106,7 @@ static uint64_t empty_entry(const struct pool_core *core, uint64_t bucket, uint6
 			if (pool_see(core, bucket + i * sizeof(uint64_t)) == 0)
 				return bucket + i * sizeof(uint64_t);
 		*last = bucket;
-		bucket = behind(core, bucket);
+		bucket = next_bucket(core, bucket);
 	}
 	return POOL_NOWHERE;
 }
@@ -165,7 +165,7 @@ static bool last_two(const struct pool_core *core, uint64_t bucket, uint64_t two
 
 	two[0] = two[1] = bucket;
 	for (unsigned int hops = 0; hops < POOL_MAX_CHAIN; hops++) {
-		next = behind(core, two[1]);
+		next = next_bucket(core, two[1]);
 		if (next == POOL_NOWHERE)
 			break;
 		two[0] = two[1];
@@ -183,7 +183,7 @@ void pool_index_remove(struct pool_core *core, const char *name, uint16_t length
 
 	pool_put(core, entry, 0);
 	for (unsigned int n = 0; n < 4;
-	     n++) { /* the room in a record is bounded: remove the rest another time */
+	     n++) { /* room in a record is bounded: later removals free the rest */
 		if (!last_two(core, bucket, two) || !is_empty(core, two[1]) ||
 		    pool_see(core, next_at(two[1])) != 0)
 			return;
@@ -194,7 +194,7 @@ void pool_index_remove(struct pool_core *core, const char *name, uint16_t length
 
 /* ---- the region as it is --------------------------------------------------------- */
 
-static uint64_t region_behind(const struct pool_region *r, uint64_t bucket)
+static uint64_t region_next_bucket(const struct pool_region *r, uint64_t bucket)
 {
 	uint64_t next = pool_entry_offset(pool_word(r, next_at(bucket)));
 
@@ -234,21 +234,21 @@ uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t
 			    stored.name_length == length && memcmp(stored.name, name, length) == 0)
 				return offset;
 		}
-		bucket = region_behind(r, bucket);
+		bucket = region_next_bucket(r, bucket);
 	}
 	return POOL_NOWHERE;
 }
 
 #define CHAIN_ENTRIES (POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES)
 
-/* Returns the bucket of a cursor, and the entry in it, or POOL_NOWHERE if the chain has ended. */
+/* Returns the bucket that a cursor is in, or POOL_NOWHERE if the chain is shorter. */
 static uint64_t bucket_of(const struct pool_region *r, uint64_t cursor)
 {
 	uint64_t bucket = r->index_at + cursor / CHAIN_ENTRIES * sizeof(struct pool_bucket);
 	uint64_t hops = cursor % CHAIN_ENTRIES / POOL_BUCKET_ENTRIES;
 
 	while (hops-- > 0 && bucket != POOL_NOWHERE)
-		bucket = region_behind(r, bucket);
+		bucket = region_next_bucket(r, bucket);
 	return bucket;
 }
 
@@ -285,7 +285,7 @@ uint64_t pool_index_buckets(const struct pool_region *r)
 		uint64_t bucket = r->index_at + i * sizeof(struct pool_bucket);
 
 		for (unsigned int hops = 1; hops < POOL_MAX_CHAIN; hops++) {
-			bucket = region_behind(r, bucket);
+			bucket = region_next_bucket(r, bucket);
 			if (bucket == POOL_NOWHERE)
 				break;
 			n++;

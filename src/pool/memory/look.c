@@ -22,7 +22,7 @@ static int find_object(const struct pool_region *r, const struct pool_request *r
 	return pool_object_find(r, &ptr, object, offset);
 }
 
-/* Finds the bytes of the value, if their hash is right. */
+/* Sets the answer's bytes. Returns -EIO if the object's hash is wrong or its body is missing. */
 static int value_of(const struct pool_region *r, const struct pool_object *object, uint64_t offset,
 		    struct pool_answer *answer)
 {

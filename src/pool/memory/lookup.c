@@ -3,8 +3,8 @@
  * lookup.c - one-sided lookup of a name: buckets are read, then the object that an entry leads to.
  *
  * Meanwhile an entry may change to another object, and the object that it led to may be gone, or replaced. A name
- * is absent only if a whole chain was read in which no entry could have been it. If an entry could have been it,
- * and was not, the lookup starts again, and in the end the node is asked.
+ * is absent only if a whole chain was read in which no entry has its tag. If an entry has the tag, but no object of the
+ * name was read there, the lookup starts again; after TRIES of them the node has to be asked.
  */
 #include "pool/memory/memory.h"
 
@@ -61,7 +61,7 @@ static enum pool_step want_object(struct pool_lookup *l, uint64_t entry)
 	};
 
 	pool_read_start(&l->read, l->place.base, l->place.size, &ptr, l->name, l->name_length);
-	/* Fewer tries: an object that is gone is found sooner by starting from the bucket again. */
+	/* Fewer tries: if the object has moved, starting again from the bucket finds it sooner. */
 	l->read.tries = POOL_READ_TRIES / 2;
 	l->reading = true;
 	l->address = l->read.address;

@@ -5,10 +5,10 @@
  * Terms. The *region* is the pool's memory, byte for byte the same on every node. An *object* is a header and what is stored
  * behind it, in a *block* of the allocator. A *span* is 64 KiB of the region; a *slab* is one or more spans with blocks of
  * one size. A *record* is one change: ranges of bytes of the region. The *log* is all records, by number. The *core* is the
- * primary's: it makes records, and knows what the records that are not yet applied will change (what is *ahead*).
+ * primary's: it makes records, and knows which words the records that are not yet applied will change (what is *ahead*).
  *
  * A change (ops.c): request -> pool_change() -> record and answer -> the standbys have the record -> pool_settle() applies it
- * here -> the answer is sent. Until then the region is as it was, so that nobody reads what may still be lost; the next
+ * here -> the answer is sent. Until then the region is as it was, so that no client reads a change that may still be lost; the next
  * requests are judged including what is ahead.
  *
  *     region.c   layout, mapping, superblock           record.c     ranges: build, check, apply
@@ -56,7 +56,7 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_BLOCK_MAX	    (288u << 10)
 #define POOL_STAGED_MAX	    (1u << 20) /* bytes of a value that can be staged as a whole */
 #define POOL_WINDOW	    64u	       /* outcomes that are kept for each client */
-#define POOL_MAX_UPLOADS    8u	       /* of a client, in flight */
+#define POOL_MAX_UPLOADS    8u	       /* uploads in flight of one client */
 #define POOL_BUCKET_ENTRIES 7u
 #define POOL_MAX_CHAIN	    64u /* buckets in a chain */
 #define POOL_NOWHERE	    UINT64_MAX
@@ -208,7 +208,7 @@ struct pool_format {
 int pool_region_format(struct pool_region *r, void *at, const struct pool_format *format);
 
 /*
- * Adopts a region that was formatted or copied. Returns -EPROTO if it is no region, or of a newer version,
+ * Adopts a region that was formatted or copied. Returns -EPROTO if it is no region, or of another version,
  * -EBADMSG if it is damaged, -EINVAL if it has another size.
  */
 int pool_region_adopt(struct pool_region *r, void *at, uint64_t size);
@@ -234,7 +234,7 @@ static inline uint64_t pool_offset(const struct pool_region *r, uint64_t address
 	return address - r->address < r->size ? address - r->address : POOL_NOWHERE;
 }
 
-/* The offset is checked, and a multiple of 8. */
+/* Reads a word. The caller has checked the offset, which is a multiple of 8. */
 static inline uint64_t pool_word(const struct pool_region *r, uint64_t offset)
 {
 	return __atomic_load_n((const uint64_t *)(r->at + offset), __ATOMIC_RELAXED);
@@ -253,7 +253,7 @@ struct pool_record {
 	uint32_t length; /* bytes, including this header; a multiple of 8 */
 	uint16_t ranges;
 	uint16_t flags; /* enum pool_record_flags */
-	uint64_t hash;	/* XXH3 of what follows; its seed is the hash of what is above */
+	uint64_t hash; /* XXH3 of the bytes that follow; its seed is the hash of the fields above */
 };
 
 enum pool_record_flags { POOL_RECORD_SKIP = 1 << 0 /* in a ring: nothing follows up to the end */ };
@@ -315,8 +315,8 @@ int pool_build_finish(struct pool_build *b, uint64_t number, uint64_t epoch, uin
 
 /*
  * Checks whether a whole record is at `at`, of which room bytes are ours. Sets header as it was read. Returns
- * -EAGAIN if it is not there (yet): too short, or the hash is wrong; -EBADMSG if the hash is right, but ranges are
- * out of bounds. The bytes may change during the check.
+ * -EAGAIN if it is not there (yet): its length is impossible, or the hash is wrong; -EBADMSG if the hash is right, but
+ * ranges are out of bounds. The bytes may change during the check.
  */
 int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 		      struct pool_record *header);
@@ -332,7 +332,7 @@ int pool_record_apply(struct pool_region *r, const void *at, size_t room,
 
 /* ---- ahead.c ------------------------------------------------------------------- */
 
-/* Words (at offsets that are multiples of 8) that records will change which are made, but not applied. */
+/* The words (at offsets that are multiples of 8) that records which are made, but not applied, will change. */
 struct pool_ahead {
 	struct pool_ahead_slot {
 		uint64_t offset; /* 0: empty */
@@ -341,8 +341,9 @@ struct pool_ahead {
 	} * slots;
 	struct pool_ahead_note {
 		uint64_t number, offset;
-		uint64_t value, before; /* what was ahead before, and by which record; 0: nothing */
-	} * notes;			/* ring, oldest first */
+		uint64_t value,
+			before; /* the slot's value before, and the number of its record; 0: none */
+	} * notes;		/* ring, oldest first */
 	uint32_t mask, used;
 	uint32_t put, get; /* indices of notes, free-running */
 };
@@ -352,22 +353,22 @@ void pool_ahead_destroy(struct pool_ahead *a);
 uint32_t pool_ahead_room(const struct pool_ahead *a); /* words that still fit */
 bool pool_ahead_get(const struct pool_ahead *a, uint64_t offset, uint64_t *value);
 void pool_ahead_set(struct pool_ahead *a, uint64_t offset, uint64_t value, uint64_t number);
-void pool_ahead_settle(struct pool_ahead *a,
-		       uint64_t number); /* records up to this number are applied */
-void pool_ahead_undo(struct pool_ahead *a,
-		     uint64_t number); /* the last record, of this number, is given up */
+/* Removes the words of records up to this number, which are applied. */
+void pool_ahead_settle(struct pool_ahead *a, uint64_t number);
+/* Removes the words of the last record, which has this number and is given up. */
+void pool_ahead_undo(struct pool_ahead *a, uint64_t number);
 
 /* ---- the core ------------------------------------------------------------------ */
 
 /* Free spans, and slabs with room: scanned from the region, and kept beside it (alloc.c). */
 struct pool_room {
-	uint64_t *free; /* one bit for each span */
+	uint64_t *free; /* one bit for each span, set if it is free */
 	uint32_t *next,
 		*prev; /* lists of slabs with room, by their first span; num_spans + class is the head of a list */
 	uint8_t *hint;	 /* for each slab: the first word of its bits that may have room */
 	uint64_t *freed; /* for each span: number of the last record that freed it */
 	uint64_t lowest; /* no span below is free */
-	uint64_t scrubs; /* runs to be overwritten */
+	uint64_t scrubs; /* number of runs to be overwritten */
 	uint64_t free_spans;
 };
 
@@ -384,8 +385,8 @@ struct pool_core {
 
 /*
  * Opens a core on a region of the caller, which must outlive it. The core finds everything that it needs in the
- * region: so a standby becomes primary, at whatever record its region is. Returns -EBADMSG if the region
- * contradicts itself.
+ * region: so a standby becomes primary, at whatever record its region is. Returns -EPROTO if the region has records of
+ * a later epoch, -EBADMSG if it contradicts itself, or -ENOMEM.
  */
 int pool_core_open(struct pool_core *core, const struct pool_region *region, uint64_t epoch);
 void pool_core_close(struct pool_core *core);
@@ -453,7 +454,7 @@ static inline uint32_t pool_prefix_length(uint16_t name_length)
 	return (sizeof(uint16_t) + name_length + 7u) & ~7u;
 }
 
-/* Returns its length. */
+/* Writes the length and the name, padded. Returns the number of bytes. */
 uint32_t pool_prefix_write(uint8_t to[POOL_PREFIX_MAX], const char *name, uint16_t length);
 
 /* The contents of an object: name, then value or stub. Functions return false if they are invalid. */
@@ -513,8 +514,9 @@ int pool_object_find(const struct pool_region *r, const struct stag_pool_ptr *pt
 /* ---- index.c, lookup.c ----------------------------------------------------------- */
 
 uint64_t pool_name_hash(const char *name, uint16_t length);
-/* Return the offset of the name's first bucket, and the bits of its entry beside the offset. */
+/* Returns the offset of the name's first bucket. */
 uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets);
+/* Returns the entry, tag and offset, of a name with this hash whose object is at this offset. */
 uint64_t pool_name_entry(uint64_t hash, uint64_t offset);
 static inline uint64_t pool_entry_offset(uint64_t entry)
 {
@@ -586,7 +588,7 @@ uint64_t pool_client_who(const struct pool_core *core, uint32_t slot);
 int pool_client_add(struct pool_core *core,
 		    struct pool_who *who); /* sets who->slot; -ENOSPC, -EUSERS */
 void pool_client_remove(struct pool_core *core, uint32_t slot);
-/* acknowledged: as the request says. A request that was carried out is never carried out again, whatever it says. */
+/* acknowledged: as in the request. A request that was carried out is never carried out again, whatever `acknowledged` is. */
 enum pool_seen pool_client_seen(const struct pool_core *core, const struct pool_who *who,
 				uint64_t sequence, uint64_t acknowledged,
 				struct pool_result *result);
@@ -606,7 +608,7 @@ enum pool_op {
 	POOL_OP_NODES,	/* query of the members: the answer's bytes are struct node_status */
 	POOL_OP_SWITCH, /* the node of this name is to become primary */
 	POOL_OP_FORGET, /* the node of this name is to be removed from the roll */
-	POOL_OP_FRESH,	/* asks whether the node is still primary; answered only within its lease */
+	POOL_OP_FRESH, /* query whether the node is still primary; answered only within its lease */
 	POOL_OP_STAGING, /* never requested: announces slots that the client may write to (protocol.h) */
 	POOL_OP_MAX,
 };
@@ -764,7 +766,7 @@ int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_a
  * Judges a request that changes something, and makes a record of it. Returns 0 if the answer is valid: it is sent
  * when record answer->after is applied; *used is the length of the record that was made at `at`, or 0 if none was
  * needed. Returns -EAGAIN if too much is ahead, or there is too little room (POOL_RECORD_META + the value is
- * needed): retry when records have been settled. -EINVAL: the value is not there yet. -ENOBUFS: an internal error.
+ * needed): retry when records have been settled. -EINVAL: no change, or its value is missing. -ENOBUFS: an internal error.
  */
 int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_request *request,
 		void *at, size_t room, size_t *used, struct pool_answer *answer);
@@ -773,7 +775,7 @@ int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_
 int pool_expire(struct pool_core *core, uint32_t slot, void *at, size_t room, size_t *used);
 
 /*
- * Overwrites a part of what was deleted, if that was requested: long values are not overwritten at once, because
+ * Overwrites a part of a deleted long value, with core->overwrite: long values are not overwritten at once, because
  * that would take longer than a lease. To be called as long as it makes records (*used).
  */
 int pool_scrub(struct pool_core *core, void *at, size_t room, size_t *used);
@@ -781,7 +783,7 @@ int pool_scrub(struct pool_core *core, void *at, size_t room, size_t *used);
 /* Makes a record that changes nothing but the number: marks the beginning of an epoch. */
 int pool_mark(struct pool_core *core, void *at, size_t room, size_t *used);
 
-/* Applies a record of ours that all standbys have. Errors are internal, or of the memory. */
+/* Applies a record of this core that all standbys have. An error is internal, or the memory is damaged. */
 int pool_settle(struct pool_core *core, const void *record, size_t room,
 		const struct pool_staging *staging);
 
@@ -814,9 +816,8 @@ int pool_upload_staged(struct pool_core *core, const struct pool_who *who, uint6
 
 /*
  * Serves READ and GET from the region as it is, which has every acknowledged change. The answer's bytes are in the
- * region.
+ * region. Bodies are not hashed: that takes long, and they never change.
  */
-/* Bodies are not hashed: that takes long, and they never change. */
 void pool_look(const struct pool_region *r, const struct pool_request *request,
 	       struct pool_answer *answer);
 
@@ -833,7 +834,7 @@ struct pool_listed {
 void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
 	       size_t room, struct pool_answer *answer);
 
-#define POOL_LOG_MIN (1u << 20) /* three of the longest records */
+#define POOL_LOG_MIN (1u << 20) /* bytes: room for three of the longest records */
 
 /* ---- ring.c -------------------------------------------------------------------- */
 
@@ -867,8 +868,8 @@ struct pool_ring {
 };
 
 /*
- * Applies whole records, at most `most`. Returns how many, 0 if none is there, or -EILSEQ, -EBADMSG or -EPROTO as
- * pool_record_apply(); the ring stops before that record.
+ * Applies whole records, at most `most`. Returns how many, 0 if none is there, or, if the first one fails, -EILSEQ,
+ * -EBADMSG or -EPROTO as pool_record_apply(); the ring stops before that record.
  */
 int pool_ring_drain(struct pool_ring *ring, struct pool_region *r,
 		    const struct pool_staging *staging, unsigned int most);

@@ -64,7 +64,7 @@ static bool is_in(const struct pool_read *read, uint64_t address, uint64_t lengt
 	       length <= read->size - (address - read->base);
 }
 
-/* Wants the header, and as many bytes behind it as are probably stored. */
+/* Requests the header and `stored` bytes behind it, clamped to the region. */
 static void want_object(struct pool_read *read, uint64_t stored)
 {
 	uint64_t left = read->size - (read->ptr.address - read->base);
@@ -116,7 +116,7 @@ static enum pool_step feed_body(struct pool_read *read, const void *bytes)
 	return POOL_DONE;
 }
 
-/* Handles a whole object of the wanted generation. */
+/* Finishes with the value of an intact object of the wanted generation, or continues with its body. */
 static enum pool_step feed_value(struct pool_read *read, const struct pool_object *object,
 				 const struct pool_stored *stored)
 {
@@ -143,15 +143,16 @@ static bool is_named(const struct pool_read *read, const struct pool_stored *sto
 	       memcmp(stored->name, read->name, read->name_length) == 0;
 }
 
-static bool is_of(const struct pool_read *read, const struct pool_object *object)
+static bool has_generation(const struct pool_read *read, const struct pool_object *object)
 {
 	return read->ptr.generation == 0 || read->ptr.generation == object->generation;
 }
 
-/* Returns whether the object may be longer than what was read. */
+/* Returns whether the header's length, which is more than was read, is plausible, and not from a torn header. */
 static bool may_be_longer(const struct pool_read *read, const struct pool_object *object)
 {
-	return is_of(read, object) && object->length <= POOL_DIRECT_MAX + POOL_PREFIX_MAX &&
+	return has_generation(read, object) &&
+	       object->length <= POOL_DIRECT_MAX + POOL_PREFIX_MAX &&
 	       is_in(read, read->ptr.address, sizeof(*object) + object->length);
 }
 
@@ -175,7 +176,7 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 	struct pool_object object;
 	struct pool_stored stored;
 
-	if (read->length == 0 && !read->body) /* the pointer leads nowhere */
+	if (read->length == 0 && !read->body) /* the pointer is not into the region */
 		return POOL_GONE;
 	if (read->body)
 		return feed_body(read, bytes);
@@ -187,7 +188,7 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 			read, may_be_longer(read, &object) ? object.length : probably_stored(read));
 	if (!is_whole(read, &object, bytes))
 		return read_again(read, read->length - sizeof(object));
-	read->other = !is_of(read, &object);
+	read->other = !has_generation(read, &object);
 	if (read->other)
 		return POOL_GONE;
 	if (!pool_stored_read(&object, bytes, &stored))

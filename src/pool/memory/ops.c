@@ -3,9 +3,9 @@
  * ops.c - requests that change something (figure 4): judged including what is ahead, turned into a record, and
  * remembered. Nothing in the region changes here.
  *
- * The order of a record's ranges is the order in which readers see them. An object that is replaced disappears
- * before the new one is there, so that nobody reads the old value after somebody has read the new one. The target
- * of a header or an entry is there before the header or entry.
+ * The order of a record's ranges is the order in which readers see them. An object that moves is hidden before its
+ * successor appears, so that no client reads the old value after another has read the new one. Stored bytes are
+ * written before their header, and an object before the entry that leads to it.
  */
 #include "pool/memory/memory.h"
 #include "pool/memory/ops.h"
@@ -26,13 +26,13 @@ struct target {
 	uint64_t entry; /* of the index, if it has a name */
 };
 
-/* The object as requested. */
+/* The object as the request wants it. */
 struct wish {
 	const struct pool_request *request;
 	uint8_t prefix[POOL_PREFIX_MAX];
 	uint32_t prefix_length; /* 0: no name */
-	bool in_place;		/* at its present place, with its name */
-	struct pool_stub stub;	/* length 0: direct */
+	bool in_place; /* the new value fits the present block, which has the name already */
+	struct pool_stub stub; /* length 0: the value is stored in the object */
 };
 
 /* ---- finding --------------------------------------------------------------------- */
@@ -217,7 +217,7 @@ static int create_object(struct pool_core *core, const struct wish *w, struct po
 	return 0;
 }
 
-/* Changes it at its present place. */
+/* Changes the object in its present block: its pointer stays valid. */
 static void change_in_place(struct pool_core *core, const struct target *t, const struct wish *w,
 			    struct pool_result *result)
 {
@@ -226,7 +226,7 @@ static void change_in_place(struct pool_core *core, const struct target *t, cons
 	result_of(core, t->offset, t->header.generation, w, result);
 }
 
-/* Writes it elsewhere, with a new pointer. */
+/* Writes the object to a new block: it gets a new pointer. */
 static int move_object(struct pool_core *core, const struct target *t, const struct wish *w,
 		       struct pool_result *result)
 {
@@ -351,7 +351,7 @@ void pool_give_up(struct pool_core *core)
 	core->number--;
 }
 
-/* ---- clients come and go --------------------------------------------------------- */
+/* ---- clients, scrubbing ---------------------------------------------------------- */
 
 static int attach_client(struct pool_core *core, struct pool_who *who,
 			 const struct pool_request *request, size_t *used,
@@ -446,7 +446,7 @@ static void stub_of(const struct pool_request *request, const struct pool_result
 	w->stub = (struct pool_stub){upload->address, upload->length, request->hash};
 }
 
-/* A failed change leaves only its outcome behind, and frees its upload. */
+/* Discards a failed change, except its outcome, and frees its upload. */
 static void undo_change(struct pool_core *core, const struct wish *w, struct pool_result *result,
 			int error)
 {
@@ -486,7 +486,7 @@ static bool has_value(const struct pool_request *request)
 	return pool_op_takes(request->op, POOL_TAKES_VALUE);
 }
 
-/* A caller that violates this has a bug; a client cannot cause it. */
+/* Returns whether the value is present. If not, the caller has a bug: a client cannot cause it. */
 static bool is_ready(const struct pool_request *request)
 {
 	if (!has_value(request) || (request->flags & POOL_UPLOADED))

@@ -27,7 +27,7 @@ void pool_build_start(struct pool_build *b, void *at, size_t room)
 	b->failed = room < b->used;
 }
 
-/* Returns room for n more bytes, or NULL if that failed. */
+/* Returns room for n more bytes, or NULL, with b->failed set, if there is none. */
 static uint8_t *extend(struct pool_build *b, size_t n)
 {
 	uint8_t *at = b->at + b->used;
@@ -201,7 +201,7 @@ static struct walk walk_of(const struct pool_record *header, const void *at)
 			     header->length - sizeof(*header), header->ranges};
 }
 
-/* Reads the header, if its length is possible. */
+/* Copies the header. Returns -EAGAIN if it does not fit the room, or its length is impossible. */
 static int read_header(const void *at, size_t room, struct pool_record *header)
 {
 	if (room < sizeof(*header))
@@ -235,8 +235,8 @@ int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 
 /* ---- applying -------------------------------------------------------------------- */
 
-/* Does not wait for readers: words of 8 bytes are written atomically, as index entries require. */
-static void place(struct pool_region *r, const struct pool_range *range, const uint8_t *bytes)
+/* Writes the bytes under concurrent readers. Aligned ranges up to 64 bytes are written in atomic words, as index entries require. */
+static void write_bytes(struct pool_region *r, const struct pool_range *range, const uint8_t *bytes)
 {
 	uint8_t *to = r->at + range->offset;
 	uint64_t word;
@@ -252,7 +252,7 @@ static void place(struct pool_region *r, const struct pool_range *range, const u
 }
 
 /* Copies first, and checks the hash of the copy: a writer may be changing the staging memory at this moment. */
-static int place_staged(struct pool_region *r, const struct pool_range *range,
+static int write_staged(struct pool_region *r, const struct pool_range *range,
 			const uint8_t *payload, const struct pool_staging *staging)
 {
 	struct pool_staged staged;
@@ -278,7 +278,7 @@ static int apply_staged(struct pool_region *r, struct walk w, const struct pool_
 
 	while ((rc = next_range(&w, r, &range, &payload)) > 0)
 		if (range.kind == POOL_RANGE_STAGED) {
-			rc = place_staged(r, &range, payload, staging);
+			rc = write_staged(r, &range, payload, staging);
 			if (rc != 0)
 				return rc;
 		}
@@ -293,7 +293,7 @@ static int apply_others(struct pool_region *r, struct walk w)
 
 	while ((rc = next_range(&w, r, &range, &payload)) > 0) {
 		if (range.kind == POOL_RANGE_INLINE)
-			place(r, &range, payload);
+			write_bytes(r, &range, payload);
 		else if (range.kind == POOL_RANGE_ZERO)
 			memset(r->at + range.offset, 0, range.length);
 		atomic_thread_fence(memory_order_release);

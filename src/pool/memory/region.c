@@ -125,7 +125,7 @@ int pool_region_adopt(struct pool_region *r, void *at, uint64_t size)
 /* ---- mapping --------------------------------------------------------------------- */
 
 /* Quotes the line of /proc/self/maps about the memory that is in the way. */
-static void say_what_is_there(uint64_t address, uint64_t size, char *why, size_t room)
+static void quote_mapping(uint64_t address, uint64_t size, char *why, size_t room)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	uint64_t from, to;
@@ -161,7 +161,7 @@ int pool_region_map(uint64_t address, uint64_t size, char *why, size_t room)
 	if (rc == 0 || rc == -EEXIST)
 		rc = -EADDRINUSE;
 	if (why && rc == -EADDRINUSE)
-		say_what_is_there(address, size, why, room);
+		quote_mapping(address, size, why, room);
 	else if (why)
 		snprintf(why, room, "%" PRIu64 " bytes at %#" PRIx64 ": %s", size, address,
 			 strerror(-rc));

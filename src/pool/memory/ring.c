@@ -60,7 +60,7 @@ int pool_log_segments(uint64_t size, uint64_t from, uint64_t to, struct pool_seg
 	return 2;
 }
 
-/* Otherwise it is left from an earlier lap, or from an earlier primary. */
+/* Returns whether this is the next record's header. Any other is left from an earlier lap, or an earlier primary. */
 static bool is_next(const struct pool_region *r, const struct pool_record *header)
 {
 	const struct pool_superblock *sb = pool_superblock(r);
@@ -68,7 +68,7 @@ static bool is_next(const struct pool_region *r, const struct pool_record *heade
 	return header->number == sb->number + 1 && header->epoch >= sb->epoch;
 }
 
-/* Returns the place of the next record: not so near to the end that a header would not fit. */
+/* Returns the position of the next record: the ring's beginning if a header does not fit before its end. */
 static uint64_t next_at(const struct pool_ring *ring)
 {
 	uint64_t left = ring->size - (ring->get & (ring->size - 1));
@@ -76,7 +76,7 @@ static uint64_t next_at(const struct pool_ring *ring)
 	return left < HEADER ? ring->get + left : ring->get;
 }
 
-/* Applies one record. Returns 1 if it did, 0 if none is there. */
+/* Applies one record. Returns 1 if it did, 0 if none is there, or -errno. */
 static int drain_one(struct pool_ring *ring, struct pool_region *r,
 		     const struct pool_staging *staging)
 {

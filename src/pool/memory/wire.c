@@ -73,7 +73,7 @@ static int write_parts(uint8_t *at, size_t room, size_t *used, const struct part
 	return 0;
 }
 
-/* Counts one more part in the message at `at`. */
+/* Counts one more request or answer in the message's header. */
 static void count_one(uint8_t *at, size_t used)
 {
 	struct wire_message header;
@@ -168,7 +168,7 @@ int pool_message_extend(void *at, size_t room, size_t *used, size_t more)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-/* Returns n bytes of the message, padded, or NULL if it has fewer. */
+/* Returns the next n bytes of the message, and skips their padding, or NULL if it has fewer. */
 static const uint8_t *take_bytes(const uint8_t *at, size_t length, size_t *where, size_t n)
 {
 	const uint8_t *bytes = at + *where;
