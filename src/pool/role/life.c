@@ -102,7 +102,7 @@ static bool is_left_behind(int dir, const char *name, const char *number)
 	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-static void clear_away(const char *path)
+static void remove_leftovers(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	char folder[PATH_MAX] = ".";
@@ -129,7 +129,7 @@ int life_begin(struct life *l, const char *path)
 	*l = LIFE_NONE;
 	if (snprintf(name, sizeof(name), "%s.%d", path, (int)getpid()) >= (int)sizeof(name))
 		return -ENAMETOOLONG;
-	clear_away(path);
+	remove_leftovers(path);
 	unlink(name); /* left by a process with our number that was killed before it renamed the file */
 	rc = make_file(l, name);
 	if (rc == 0 && rename(name, path) != 0)

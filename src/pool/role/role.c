@@ -241,7 +241,7 @@ static void adopt_roll(struct role *r, uint64_t now, uint64_t revision, const st
 
 /* ---- events ---------------------------------------------------------------------- */
 
-/* Called before each event: a node that was stopped does not trust what it remembers of others' silence. */
+/* Gives the node a grace period if it was stopped, that is, had no event for half a lease: rule 9. */
 void role_begin(struct role *r, uint64_t now)
 {
 	if (now > r->last_time && now - r->last_time > r->times.lease.lease / 2)
@@ -250,7 +250,7 @@ void role_begin(struct role *r, uint64_t now)
 		r->last_time = now;
 }
 
-static void make_first(struct role *r)
+static void create_roll(struct role *r)
 {
 	if (r->first.epoch == 0 || r->swapping || r->reading || r->read_at)
 		return;
@@ -264,7 +264,7 @@ void role_step(struct role *r, uint64_t now)
 		role_look(r);
 	switch (r->state) {
 	case ROLE_STARTING:
-		make_first(r);
+		create_roll(r);
 		break;
 	case ROLE_OUTSIDE:
 	case ROLE_STANDBY:
@@ -319,7 +319,7 @@ void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result re
 
 	role_begin(r, now);
 	if (!r->swapping || id != r->swap_id)
-		return; /* the roll was read meanwhile */
+		return; /* a later revision of the roll has been seen meanwhile */
 	r->swapping = false;
 	if (result == ROLL_WON) {
 		adopt_roll(r, now, revision, &won);

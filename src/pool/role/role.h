@@ -3,15 +3,19 @@
  * role.h - the role of a node in its pool, and what it may do: a pure state machine. Events go in, with the time; actions
  * come out (role_next()). It has no clock, no socket, no thread, and allocates no memory.
  *
- *	STARTING --- the roll exists ---> OUTSIDE <--- copy begins, torn record, dropped from the roll's in-sync set --- STANDBY
- *	   |                                 |                                                                ^  |
- *	   |                                 +------------------- its copy is complete ----------------------+  |
- *	   | created the roll                                                                                   |
- *	   v                                           the primary is silent, or hands over, or another is named |
- *	PRIMARY <--- swap won --- CLAIMING <--- the old primary cannot reach it any more --- FENCING <-----------+
+ *	STARTING --- the roll exists ---> OUTSIDE <------------- copy begins, torn record ------------------ STANDBY
+ *	   |                                 |                                                           ^  |
+ *	   |                                 +----------------- its copy is complete --------------------+  |
+ *	   | created the roll                                                                               |
+ *	   v                                      the primary is silent, or hands over, or another is named |
+ *	PRIMARY <--- swap won --- CLAIMING <--- the old primary cannot reach it any more --- FENCING <------+
  *	   |  ^
  *	   v  | taken back (a swap)
- *	HANDING --- the roll names another primary ---> FENCING        REFUSED: the roll and this node contradict each other
+ *	HANDING
+ *
+ * If the roll names another primary, PRIMARY and HANDING become OUTSIDE, or STANDBY after a handover; OUTSIDE is fenced
+ * like STANDBY. FENCING and CLAIMING return to STANDBY or OUTSIDE if this node is not to be primary. REFUSED, from any
+ * state: the roll and this node contradict each other.
  *
  * The rules, each with its reason. docs/HA.md has them in the same words; a test compares the two.
  *
@@ -137,6 +141,7 @@ struct role_peer {
 	uint64_t progress;  /* when `confirmed` last advanced, or began to lag */
 };
 
+/* The reason for fencing: to follow a new primary, to be promoted after silence, or to accept a handover. */
 enum role_fence { ROLE_FENCE_FOLLOW, ROLE_FENCE_CLAIM, ROLE_FENCE_TAKE };
 
 struct role {
@@ -176,9 +181,9 @@ struct role {
 	int leave;		 /* seat to be freed; -1: none */
 
 	/* As standby. */
-	uint64_t heard;
-	uint64_t gone; /* epoch whose primary is proven to have ended; 0: none */
-	uint64_t gone_at;
+	uint64_t heard;	  /* when the primary's last heartbeat was received */
+	uint64_t gone;	  /* epoch whose primary is proven to have ended; 0: none */
+	uint64_t gone_at; /* when the proof arrived */
 	enum role_fence fence;
 	uint64_t number;     /* of the last record applied when it was fenced */
 	uint64_t take_epoch; /* from the handover that was received; 0: none was */
@@ -191,9 +196,8 @@ struct role {
 };
 
 const char *role_state_name(enum role_state state);
-bool role_is_valid(
-	const struct
-	role *r); /* Checks the invariants that hold after every event; tests and debug builds call it. */
+/* Checks the invariants that hold after every event; tests and debug builds call it. */
+bool role_is_valid(const struct role *r);
 
 /* Takes this node's name, and the highest epoch that its state directory knows (0: none). */
 void role_init(struct role *r, const struct role_times *times, const char *name, uint64_t epoch,
@@ -204,10 +208,8 @@ void role_init(struct role *r, const struct role_times *times, const char *name,
  */
 void role_create(struct role *r, const uint8_t uuid[ROLL_UUID_LEN], const struct roll_member *us,
 		 bool replace);
-bool role_next(
-	struct role *r,
-	struct role_action
-		*action); /* Returns the next action; callers fetch all of them after each event */
+/* Fetches the next action. Returns false if there is none. Callers fetch all actions after each event. */
+bool role_next(struct role *r, struct role_action *action);
 static inline const struct roll *role_wanted(const struct role *r)
 {
 	return &r->want;
@@ -233,14 +235,14 @@ void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
  * its lease.
  */
 void role_gone(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch);
-void role_fenced(struct role *r, uint64_t now,
-		 uint64_t number); /* number: of the last record applied */
-void role_copying(struct role *r,
-		  uint64_t now); /* a resynchronisation began: our memory is not in sync */
-void role_synced(struct role *r, uint64_t now,
-		 uint64_t epoch); /* it is complete; called before the primary is informed */
-void role_torn(struct role *r,
-	       uint64_t now); /* a record does not follow the last one: not in sync */
+/* Reports that ROLE_FENCE is done. number: of the last record applied. */
+void role_fenced(struct role *r, uint64_t now, uint64_t number);
+/* Reports that a resynchronisation began: our memory is not in sync. */
+void role_copying(struct role *r, uint64_t now);
+/* Reports that the resynchronisation is complete; called before the primary is informed. */
+void role_synced(struct role *r, uint64_t now, uint64_t epoch);
+/* Reports bytes that are no record after the last one: our memory is not in sync. */
+void role_torn(struct role *r, uint64_t now);
 /* Reports a handover to us. leaves: the old primary is about to stop, and does not stay in the in-sync set. */
 void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision,
 		   bool leaves);
@@ -249,8 +251,8 @@ void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number
 
 /*
  * Reports that the standby in `seat` has connected, and says whether its memory is in sync, in which epoch, and up
- * to which record. An older link of that standby goes down first. Returns 0 if we accept it (ROLE_RESYNC follows
- * if needed), -EAGAIN if it may retry later, -EPERM if we are not primary.
+ * to which record. The caller reports an older link of that standby down first. Returns 0 if we accept it (ROLE_RESYNC
+ * follows if needed), -EAGAIN if it may retry later, -EPERM if we are not primary, or the seat is not another member's.
  */
 int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch,
 		 uint64_t number);
@@ -258,16 +260,20 @@ void role_link_down(struct role *r, uint64_t now, unsigned int seat);
 /* Reports that a standby has all records up to number, knows that it is in sync, and is sent all that follow. */
 void role_resynced(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
 void role_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent);
-void role_placed(struct role *r, uint64_t now,
-		 uint64_t number); /* made, and in flight to all standbys */
+/* Reports that the records up to number are made, and in flight to all standbys. */
+void role_placed(struct role *r, uint64_t now, uint64_t number);
 void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
-void role_stuck(struct role *r, uint64_t now,
-		unsigned int seat); /* its ring was full for too long */
+/* Reports that the standby's ring was full for too long. */
+void role_stuck(struct role *r, uint64_t now, unsigned int seat);
 
-int role_switch(struct role *r, uint64_t now,
-		unsigned int seat); /* Starts a handover to this seat. -EINVAL, -EBUSY, -EPERM */
-int role_join(struct role *r, uint64_t now,
-	      const struct roll_member *member); /* -EBUSY; -ENOSPC: all seats are taken */
+/*
+ * Requests to a primary; each returns -EPERM on another node. role_switch() starts a handover to a seat: -EINVAL if it is
+ * not another one in sync, -EBUSY during a handover. role_join() adds a member or changes its address: -EBUSY if another
+ * one is being added, -ENOSPC if all seats are taken. role_leave() frees a seat: -EINVAL if it is free or ours, -EBUSY if
+ * another one is being freed.
+ */
+int role_switch(struct role *r, uint64_t now, unsigned int seat);
+int role_join(struct role *r, uint64_t now, const struct roll_member *member);
 int role_leave(struct role *r, uint64_t now, unsigned int seat);
 
 /* ---- between role.c, standby.c and primary.c ---------------------------------- */
@@ -291,11 +297,10 @@ void role_primary_step(struct role *r, uint64_t now);
 /* Handle a new revision of the roll: in the same epoch, or in a new one. */
 void role_standby_roll(struct role *r, uint64_t now);
 void role_primary_roll(struct role *r, uint64_t now);
-void role_follow(
-	struct role *r, uint64_t now,
-	uint64_t number); /* follows the roll's primary; our memory is at record `number` */
-void role_follow_fenced(struct role *r,
-			uint64_t now); /* the same, once the old primary cannot reach us any more */
+/* Follows the roll's primary; our memory is at record `number`. */
+void role_follow(struct role *r, uint64_t now, uint64_t number);
+/* Does the same once the old primary cannot reach us any more. */
+void role_follow_fenced(struct role *r, uint64_t now);
 void role_primary_begin(struct role *r, uint64_t now);
 void role_retire(struct role *r);
 

@@ -100,15 +100,14 @@ const char *roll_place_fault(const char *where);
 int roll_read_once(const char *where, struct roll *roll, uint64_t *revision);
 
 int rolls_open(const char *where, struct rolls **rolls);
-void rolls_close(
-	struct rolls
-		*rolls); /* Takes NULL. Waits for a request in flight, for one timeout at most */
+/* Takes NULL. Waits for the request in flight. */
+void rolls_close(struct rolls *rolls);
 
 int rolls_fd(const struct rolls *rolls); /* readable while an answer is queued */
 int rolls_read(struct rolls *rolls, uint64_t id);
-int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision,
-	       const struct roll *roll); /* revision 0: expects that there is no roll yet */
-int rolls_watch(struct rolls *rolls);	 /* from now on, report changes as ROLL_CHANGED */
+/* revision 0: expects that there is no roll yet. */
+int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct roll *roll);
+int rolls_watch(struct rolls *rolls); /* from now on, report changes as ROLL_CHANGED */
 bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
 
 /* ---- between rolls.c and the backends: called only by its thread, except wake ----------- */
@@ -126,8 +125,8 @@ struct roll_backend_ops {
 				 const struct roll *roll, int *error);
 	/* Waits until wake is called. Meanwhile, if watching, reports changes with rolls_noticed(). */
 	void (*idle)(struct roll_backend *e, bool watching);
-	void (*wake)(struct roll_backend *
-			     e); /* called by any thread; also takes effect if called before idle */
+	/* Called by any thread. A call before idle ends the next idle at once. */
+	void (*wake)(struct roll_backend *e);
 	void (*close)(struct roll_backend *e);
 };
 

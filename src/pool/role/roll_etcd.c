@@ -4,8 +4,8 @@
  *
  * The key's mod_revision is the roll's revision: a swap is a transaction that compares it. One thread drives one
  * curl_multi: the watch is a response that never ends, and continues while requests are made. If an endpoint does
- * not respond, the next one is tried. A swap that may have reached an endpoint that then fell silent is won or
- * lost at the next endpoint, but it may be lost to itself: so it is reported as unknown.
+ * not respond, the next one is tried. If an endpoint may have received a swap and did not report its result, and the
+ * swap is lost at the next endpoint, it may have lost to itself: so the result is unknown.
  */
 #include "pool/role/roll.h"
 
@@ -43,9 +43,8 @@ struct roll_etcd {
 	struct roll_where where;
 	CURLM *multi;
 	CURL *request, *watch;
-	struct reply answer,
-		events; /* events: what the watch received of a line that is not complete */
-	char *token;	/* of the logged-in user, or NULL */
+	struct reply answer, events; /* events: the watch's last line as far as it was received */
+	char *token;		     /* of the logged-in user, or NULL */
 	struct curl_slist *watch_headers;
 	char key[MAX_B64(ROLL_WHERE_KEY)];
 	unsigned int endpoint;
@@ -116,7 +115,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, to);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROXY,
-			 ""); /* etcd is near: the user's HTTP proxy is not meant for it */
+			 ""); /* connect directly: the user's HTTP proxy is not meant for etcd */
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPIDLE, 2L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPINTVL, 1L);
@@ -124,7 +123,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 	set_tls(&e->where, c);
 }
 
-/* Runs one round of all transfers. Sets *code when the request is complete. */
+/* Runs one round of all transfers. Returns whether the request is complete, with its result in *code. */
 static bool drive_transfers(struct roll_etcd *e, CURLcode *code)
 {
 	bool through = false;

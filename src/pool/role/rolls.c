@@ -3,8 +3,8 @@
  * rolls.c - asynchronous access to the roll (roll.h).
  *
  * A thread takes requests from a queue, one after the other, and puts the answers into another queue; an eventfd
- * signals them. A request contains the room for its answer, so an answer never fails for lack of memory. Of
- * changes that the watch reports only the last is kept.
+ * signals them. A request contains the room for its answer, so an answer never fails for lack of memory. If the watch
+ * reports several changes, only the last is kept.
  */
 #include "pool/role/roll.h"
 
@@ -32,7 +32,7 @@ struct rolls {
 	struct roll_backend *backend;
 	pthread_t thread;
 	int fd;
-	struct lock lock; /* covers what follows */
+	struct lock lock; /* protects the fields below */
 	struct list requests, answers;
 	struct roll_answer noticed;
 	bool has_noticed, watching, closing;

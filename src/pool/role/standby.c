@@ -21,7 +21,7 @@ void role_follow(struct role *r, uint64_t now, uint64_t number)
 		role_refuse(
 			r, "the only copy of the pool was in this node's memory, and that is gone");
 	} else {
-		r->why = "was primary, and waits for one that has the pool's memory to take over";
+		r->why = "was primary, and waits until a node that is in sync is promoted";
 	}
 }
 

@@ -93,7 +93,7 @@ static const char *from_text(const char *text, struct pool_state *s)
 	    !name_is_valid(s->node))
 		return "a line is damaged";
 	to_text(s, again);
-	return strcmp(text, again) == 0 ? NULL : "its sum does not fit";
+	return strcmp(text, again) == 0 ? NULL : "its checksum is wrong";
 }
 
 int state_load(int dir, struct pool_state *state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * state.h - a node's state directory: what the node must remember over a restart.
+ * state.h - a node's state directory: the facts that it needs after a restart.
  *
  *	state     the pool, the node's name, the region's key, the highest epoch that the node has seen
  *
