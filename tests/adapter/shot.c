@@ -10,7 +10,7 @@
 
 #define BOTH (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
-static unsigned signaled(const struct side *s)
+static unsigned signaled_flag(const struct side *s)
 {
 	return s->wish.quiet ? 0 : IBV_SEND_SIGNALED;
 }
@@ -20,7 +20,7 @@ struct stagdv_advertise command(struct side *s, struct ibv_sge *body, const stru
 	return (struct stagdv_advertise){
 		.sg_list = body,
 		.num_sge = 1,
-		.send_flags = l->flags | signaled(s),
+		.send_flags = l->flags | signaled_flag(s),
 		.memory = l->memory,
 		.num_memory = l->n,
 		.access = l->access ? l->access : BOTH,
@@ -48,7 +48,7 @@ uint64_t close_stag(struct side *s, const struct region *body, uint32_t stag, un
 		.wr_id = note_posted(s, s->wish.quiet),
 		.sg_list = &sge,
 		.num_sge = body ? 1 : 0,
-		.send_flags = flags | signaled(s),
+		.send_flags = flags | signaled_flag(s),
 		.stag = stag,
 	};
 
@@ -69,7 +69,7 @@ uint64_t post_remote(struct side *s, enum ibv_wr_opcode op, const struct region 
 	return post(s, &wr);
 }
 
-/* ---- asking ---- */
+/* ---- posting requests ---- */
 
 enum stagdv_one_shot encoding(const struct side *s)
 {
@@ -139,7 +139,7 @@ struct stagdv_stag life_of(struct ibv_context *ctx, uint32_t stag)
 	return life;
 }
 
-/* ---- expecting ---- */
+/* ---- expected results ---- */
 
 uint32_t expect_command(struct side *s, uint64_t wr_id, const struct region *in)
 {

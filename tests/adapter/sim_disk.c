@@ -10,8 +10,8 @@
 
 #include "adapter/engine.h"
 
-/* Its own: it runs on whatever thread polls, under the medium's lock. */
-static uint64_t throw(struct sim_disk * d)
+/* The disk has a generator of its own: it runs on any polling thread, under the medium's lock. */
+static uint64_t random64(struct sim_disk *d)
 {
 	uint64_t x = d->seed += 0x9e3779b97f4a7c15u;
 
@@ -66,7 +66,7 @@ static void flush(struct sim_disk *d, unsigned long at)
 	d->n_writes = left;
 }
 
-static void move(struct sim_disk *d, const struct media_io *io)
+static void copy_data(struct sim_disk *d, const struct media_io *io)
 {
 	struct iovec one = {io->buffer, io->length};
 	const struct iovec *iov = io->n_iov ? io->iov : &one;
@@ -94,7 +94,7 @@ static int carry_out(struct sim_disk *d, const struct sim_io *s)
 	switch (s->io.kind) {
 	case MEDIA_IO_READ:
 	case MEDIA_IO_WRITE:
-		move(d, &s->io);
+		copy_data(d, &s->io);
 		return (int)s->io.length;
 	case MEDIA_IO_SYNC:
 		flush(d, s->at);
@@ -105,10 +105,10 @@ static int carry_out(struct sim_disk *d, const struct sim_io *s)
 }
 
 /* Picks one of the operations that may be done now, at random. Returns -1 if there is none. */
-static int choose(struct sim_disk *d, unsigned int n)
+static int choose_operation(struct sim_disk *d, unsigned int n)
 {
 	uint64_t held = atomic_load(&d->held);
-	unsigned int from = n ? (unsigned int)(throw(d) % n) : 0;
+	unsigned int from = n ? (unsigned int)(random64(d) % n) : 0;
 
 	for (unsigned int i = 0; i < n; i++) {
 		unsigned int at = (from + i) % n;
@@ -125,7 +125,7 @@ static unsigned int reap(struct media_edge *e, struct media_event *events, unsig
 	unsigned int n = atomic_load(&d->n_pending), got = 0;
 	int i;
 
-	while (got < most && throw(d) % d->lazy == 0 && (i = choose(d, n)) >= 0) {
+	while (got < most && random64(d) % d->lazy == 0 && (i = choose_operation(d, n)) >= 0) {
 		struct sim_io s = d->pending[i];
 
 		d->pending[i] = d->pending[--n];
@@ -155,7 +155,7 @@ static int submit(struct media_edge *e, bool wait)
 
 void sim_disk_init(struct sim_disk *d, struct media *m, uint64_t size)
 {
-	engine_lock(); /* it may poll the medium at any time */
+	engine_lock(); /* the engine may poll the medium at any time */
 	memset(d, 0, sizeof(*d));
 	d->image = calloc(1, size);
 	d->size = size;

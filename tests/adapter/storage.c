@@ -49,7 +49,7 @@ static void open_medium(struct storage *s, enum backing b)
 	medium.fd = s->fd = make_file(b);
 	s->medium = stagdv_open_medium(s->ctx, &medium);
 	if (!s->medium)
-		fail_msg("no medium: %s", strerror(errno));
+		fail_msg("cannot open the medium: %s", strerror(errno));
 	s->region = stagdv_reg_store_mr(s->pd, s->medium, &region);
 	assert_non_null(s->region);
 	s->mem = mmap(NULL, SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -242,7 +242,7 @@ void post_receive(struct user *u, uint64_t id)
 	assert_int_equal(ibv_post_recv(u->qp, &wr, &bad), 0);
 }
 
-/* ---- what came of it ---- */
+/* ---- expected results ---- */
 
 struct ibv_wc await_wc(struct ibv_cq *cq)
 {
@@ -259,9 +259,9 @@ void expect_failed(struct user *u, uint64_t id, enum ibv_wc_status status)
 	struct ibv_wc wc = await_wc(u->scq);
 
 	if (wc.wr_id != id || wc.status != status)
-		fail_msg("wr_id %llu: %s, and not %llu: %s", (unsigned long long)wc.wr_id,
-			 ibv_wc_status_str(wc.status), (unsigned long long)id,
-			 ibv_wc_status_str(status));
+		fail_msg("completed wr_id %llu (%s), expected %llu (%s)",
+			 (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status),
+			 (unsigned long long)id, ibv_wc_status_str(status));
 	assert_int_equal(wc.qp_num, u->qp->qp_num);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_async.c - asynchronous events that are fetched and forgotten at once.
+ * test_async.c - asynchronous events that are dropped while a thread fetches them.
  */
 #include "adapter/device.h"
 #include "adapter/qp.h"
@@ -13,7 +13,7 @@
 
 #define ROUNDS 20000
 
-static void *fetch(void *arg)
+static void *fetch_async_events(void *arg)
 {
 	struct stag_ctx *ctx = arg;
 	struct ibv_async_event ev;
@@ -24,8 +24,8 @@ static void *fetch(void *arg)
 	return NULL;
 }
 
-/* A thread that is about to fetch an event does not stop the destruction of its queue pair. */
-static void an_event_can_be_forgotten_while_it_is_fetched(void **state)
+/* A thread about to fetch an event does not block the destruction of the event's queue pair. */
+static void async_event_can_be_dropped_while_it_is_fetched(void **state)
 {
 	struct stag_qp qp = {0};
 	struct ibv_async_event ev = {.element.qp = &qp.ibv, .event_type = IBV_EVENT_QP_FATAL};
@@ -33,7 +33,7 @@ static void an_event_can_be_forgotten_while_it_is_fetched(void **state)
 	pthread_t fetcher;
 
 	assert_int_equal(ctx_create(&ctx), 0);
-	assert_int_equal(pthread_create(&fetcher, NULL, fetch, ctx), 0);
+	assert_int_equal(pthread_create(&fetcher, NULL, fetch_async_events, ctx), 0);
 	alarm(50);
 	for (int i = 0; i < ROUNDS; i++) {
 		ctx_async(ctx, &ev);
@@ -51,7 +51,7 @@ static void an_event_can_be_forgotten_while_it_is_fetched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_event_can_be_forgotten_while_it_is_fetched),
+		cmocka_unit_test(async_event_can_be_dropped_while_it_is_fetched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_engine.c - a program that closes descriptors that it does not know, and those of the engine with them.
+ * test_engine.c - a program that closes descriptors it does not know, the engine's among them.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "side.h"
 
-/* The first descriptor from `from` on that is a link to this; -1: there is none. */
+/* Returns the first descriptor from `from` on that links to this target, or -1. */
 static int descriptor_of(const char *what, int from)
 {
 	char path[64], to[64];
@@ -54,7 +54,7 @@ static bool has_engine(void)
 	return found;
 }
 
-/* Polls: the engine notes the poller, and checks its claims meanwhile. */
+/* Polls the CQ, so that the engine notes a poller and checks its claims meanwhile. */
 static bool has_ended(struct side *s)
 {
 	struct ibv_wc wc;
@@ -65,10 +65,10 @@ static bool has_ended(struct side *s)
 }
 
 /*
- * An engine without descriptors does not spin: its connections end, both sides are notified,
- * and later connections have a new engine.
+ * An engine whose descriptors were closed does not spin: its connections end, both sides are
+ * notified, and later connections get a new engine.
  */
-static void an_engine_without_descriptors_ends(void **state)
+static void engine_whose_descriptors_were_closed_ends(void **state)
 {
 	struct pair p;
 	int fd;
@@ -93,8 +93,11 @@ static void an_engine_without_descriptors_ends(void **state)
 	pair_close(&p);
 }
 
-/* A file that the program opened under a closed number is untouched after the engine has ended. */
-static void reused_descriptor_numbers_are_left_alone(void **state)
+/*
+ * A file that the program opened under a closed descriptor number is untouched after the engine has
+ * ended.
+ */
+static void engine_leaves_reused_descriptor_numbers_alone(void **state)
 {
 	int mine = open("/dev/null", O_RDONLY | O_CLOEXEC), taken[8], n = 0;
 	struct sockaddr_storage peer;
@@ -119,8 +122,8 @@ static void reused_descriptor_numbers_are_left_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_engine_without_descriptors_ends),
-		cmocka_unit_test(reused_descriptor_numbers_are_left_alone),
+		cmocka_unit_test(engine_whose_descriptors_were_closed_ends),
+		cmocka_unit_test(engine_leaves_reused_descriptor_numbers_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_guard_race.c - an owner who takes guarded memory back while a peer goes on
- * writing to it and reading from it at full speed.
+ * test_guard_race.c - an owner takes guarded memory back while a peer goes on writing to it and
+ * reading from it at full speed.
  *
- * He lies in wait for an access, changes the word, sees that no hazard is set any more, writes, and
- * finds what he wrote for as long as he does not open the region again. The peer is refused when it
- * comes meanwhile, and connects again.
+ * The owner waits for an access, changes the word, waits until no hazard is set, writes, and
+ * expects its own bytes until it opens the region again. The peer is refused if it accesses the
+ * region meanwhile, and reconnects.
  */
 #include "side.h"
 
@@ -22,7 +22,7 @@
 #define CELLS  16
 #define BLOCKS 3
 #define DEPTH  16
-#define SPOT   1024 /* of a larger block: what its owner writes and looks at */
+#define SPOT   1024 /* bytes of a larger block that its owner writes and checks */
 #define ALL_ACCESS                                                                                 \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
 	 IBV_ACCESS_REMOTE_ATOMIC)
@@ -35,15 +35,15 @@ struct block {
 	size_t len;
 	struct ibv_mr *mr;
 	uint64_t turns;
-	uint64_t caught;  /* of these, those that found an access under way */
-	uint64_t touched; /* bytes that were not the owner's */
+	uint64_t caught;  /* turns that found an access in flight */
+	uint64_t touched; /* bytes that the owner did not write */
 };
 
 struct arena {
 	struct block block[BLOCKS];
 	uint64_t cells[CELLS];
 	pthread_t owner;
-	uint64_t turns; /* while the peer was at it */
+	uint64_t turns; /* while the peer was accessing the blocks */
 	atomic_bool live, over;
 };
 
@@ -57,7 +57,7 @@ static bool has_hazard(const struct arena *a, uint64_t hazard)
 	return false;
 }
 
-static uint64_t strangers(const uint8_t *at, size_t len, uint8_t mine)
+static uint64_t count_foreign_bytes(const uint8_t *at, size_t len, uint8_t mine)
 {
 	uint64_t n = 0;
 
@@ -66,7 +66,7 @@ static uint64_t strangers(const uint8_t *at, size_t len, uint8_t mine)
 	return n;
 }
 
-/* Mostly without giving the processor away: others may keep it for long. */
+/* Busy-waits: a thread that yields the processor may not get it back for long. */
 static void spin(uint64_t ns)
 {
 	uint64_t until = clock_ns() + ns;
@@ -75,8 +75,8 @@ static void spin(uint64_t ns)
 		;
 }
 
-/* Gives an access that should not be in flight the time to show. */
-static void own_for_a_while(struct block *b)
+/* Writes to the block and checks it later, so that an access that should not be in flight shows. */
+static void write_and_check(struct block *b)
 {
 	uint8_t mine = (uint8_t)(b->turns | 1);
 	size_t len = b->len > SPOT ? SPOT : b->len;
@@ -87,11 +87,11 @@ static void own_for_a_while(struct block *b)
 		sched_yield();
 	else if (b->turns % 4 == 0 || b->len > SPOT)
 		spin(b->turns % 32 * 1000);
-	b->touched += strangers(at, len, mine);
+	b->touched += count_foreign_bytes(at, len, mine);
 }
 
-/* An access has just begun, or none has for a while. */
-static void lie_in_wait(const struct arena *a, uint64_t hazard, uint64_t ns)
+/* Waits until an access has just begun, or until ns have passed without one. */
+static void wait_for_access(const struct arena *a, uint64_t hazard, uint64_t ns)
 {
 	uint64_t until = clock_ns() + ns;
 
@@ -99,21 +99,21 @@ static void lie_in_wait(const struct arena *a, uint64_t hazard, uint64_t ns)
 		;
 }
 
-static void take_turn(struct arena *a, struct block *b)
+static void take_block_back(struct arena *a, struct block *b)
 {
 	uint64_t hazard = (uint64_t)(b - a->block) + 1;
 
-	lie_in_wait(a, hazard, b->turns % 64 * 4000);
+	wait_for_access(a, hazard, b->turns % 64 * 4000);
 	__atomic_store_n(&b->word, OPEN + 1, __ATOMIC_SEQ_CST);
 	b->caught += has_hazard(a, hazard);
 	while (has_hazard(a, hazard)) /* an allocator would take another block */
 		sched_yield();
-	own_for_a_while(b);
+	write_and_check(b);
 	b->turns++;
 	__atomic_store_n(&b->word, OPEN, __ATOMIC_SEQ_CST);
 }
 
-static void *be_owner(void *arg)
+static void *run_owner(void *arg)
 {
 	struct arena *a = arg;
 
@@ -122,14 +122,14 @@ static void *be_owner(void *arg)
 			sched_yield();
 			continue;
 		}
-		take_turn(a, &a->block[i % BLOCKS]);
+		take_block_back(a, &a->block[i % BLOCKS]);
 		__atomic_fetch_add(&a->turns, 1, __ATOMIC_RELAXED);
 		sched_yield();
 	}
 	return NULL;
 }
 
-/* ---- the peer: writes from the first half of its memory, and reads into the second ---- */
+/* ---- the peer: writes from the first half of its memory, reads into the second ---- */
 
 static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
 					   IBV_WR_ATOMIC_FETCH_AND_ADD};
@@ -157,11 +157,14 @@ static bool post_next(struct side *s, struct arena *a, const struct region *from
 	return ibv_post_send(s->qp, &wr, &bad) == 0;
 }
 
-/* Until it is refused, or long enough; returns the accesses that were not. */
-static uint64_t attack(struct pair *p, struct arena *a, const struct region *from)
+/*
+ * Accesses the blocks until one access is refused, or for long enough. Returns the number of
+ * successful accesses.
+ */
+static uint64_t access_until_refused(struct pair *p, struct arena *a, const struct region *from)
 {
 	uint64_t done = 0, until = deadline();
-	unsigned posted = 0, under_way = 0;
+	unsigned posted = 0, in_flight = 0;
 	bool refused = false;
 
 	atomic_store(&a->live, true);
@@ -169,22 +172,22 @@ static uint64_t attack(struct pair *p, struct arena *a, const struct region *fro
 		struct ibv_wc wc[DEPTH];
 		int n;
 
-		while (under_way < DEPTH && post_next(&p->a, a, from, posted)) {
+		while (in_flight < DEPTH && post_next(&p->a, a, from, posted)) {
 			posted++;
-			under_way++;
+			in_flight++;
 		}
 		n = ibv_poll_cq(p->a.scq, DEPTH, wc);
 		for (int i = 0; i < n; i++) {
 			refused |= wc[i].status != IBV_WC_SUCCESS;
 			done += wc[i].status == IBV_WC_SUCCESS;
 		}
-		under_way -= (unsigned)n;
+		in_flight -= (unsigned)n;
 	}
 	atomic_store(&a->live, false);
 	return done;
 }
 
-/* ---- the story ---- */
+/* ---- the test ---- */
 
 static void arena_open(struct arena *a, struct ibv_pd *pd)
 {
@@ -202,7 +205,7 @@ static void arena_open(struct arena *a, struct ibv_pd *pd)
 		b->mr = stagdv_reg_guarded_mr(pd, b->at, b->len, ALL_ACCESS, &g);
 		assert_non_null(b->mr);
 	}
-	assert_int_equal(pthread_create(&a->owner, NULL, be_owner, a), 0);
+	assert_int_equal(pthread_create(&a->owner, NULL, run_owner, a), 0);
 }
 
 static void arena_close(struct arena *a)
@@ -217,14 +220,14 @@ static void arena_close(struct arena *a)
 	}
 }
 
-static void nothing_comes_after_the_memory_was_taken_back(void **state)
+static void no_access_lands_after_guarded_memory_was_taken_back(void **state)
 {
 	uint64_t target = getenv("STAG_LONG") ? 100000 : 2000;
 	struct arena *a = calloc(1, sizeof(*a));
 	struct pair home;
 	uint64_t done = 0, connections = 0;
 
-	pair_open(&home, NULL, NULL); /* its domain outlives the connections */
+	pair_open(&home, NULL, NULL); /* its protection domain outlives the connections */
 	arena_open(a, home.b.pd);
 	while (connections < 20 || __atomic_load_n(&a->turns, __ATOMIC_RELAXED) < target) {
 		struct side_wish us = {.pd = home.b.pd, .send_wr = DEPTH, .cqe = 2 * DEPTH};
@@ -233,14 +236,14 @@ static void nothing_comes_after_the_memory_was_taken_back(void **state)
 
 		pair_open(&p, &us, &us);
 		from = own_region(&p.a, 2 * sizes[BLOCKS - 1]);
-		memset(from->at, 0x42, from->len); /* an owner's bytes are odd */
-		done += attack(&p, a, from);
+		memset(from->at, 0x42, from->len); /* the owner's bytes are odd, this one is even */
+		done += access_until_refused(&p, a, from);
 		connections++;
 		pair_close(&p);
 	}
 	arena_close(a);
 	for (int i = 0; i < BLOCKS; i++) {
-		print_message("block of %zu: taken back %lu times, %lu with an access under way\n",
+		print_message("block of %zu: taken back %lu times, %lu with an access in flight\n",
 			      sizes[i], a->block[i].turns, a->block[i].caught);
 		assert_int_equal(a->block[i].touched, 0);
 	}
@@ -254,7 +257,7 @@ static void nothing_comes_after_the_memory_was_taken_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_comes_after_the_memory_was_taken_back),
+		cmocka_unit_test(no_access_lands_after_guarded_memory_was_taken_back),
 	};
 
 	return cmocka_run_group_tests_name("guards under fire", tests, NULL, NULL);

@@ -20,7 +20,7 @@ static uint32_t choose(struct side *s)
 	return key;
 }
 
-/* The region of r again, under this key. */
+/* Registers the memory of r under this key. */
 static void rename_region(struct side *s, struct region *r, uint32_t key)
 {
 	assert_int_equal(ibv_dereg_mr(r->mr), 0);
@@ -30,7 +30,7 @@ static void rename_region(struct side *s, struct region *r, uint32_t key)
 	assert_int_equal(r->mr->lkey, key);
 }
 
-static void write_and_look(struct pair *p, struct region *to, unsigned seed)
+static void write_and_check(struct pair *p, struct region *to, unsigned seed)
 {
 	struct region *from = own_region(&p->a, LEN), *back = own_region(&p->a, LEN);
 
@@ -49,7 +49,7 @@ static void region_is_known_by_its_chosen_key(void **state)
 	struct region *r = lend_region(&p->b, LEN, ACCESS);
 
 	rename_region(&p->b, r, choose(&p->b));
-	write_and_look(p, r, 1);
+	write_and_check(p, r, 1);
 	drop_region(&p->b, r);
 }
 
@@ -61,19 +61,19 @@ static void same_key_can_be_chosen_again(void **state)
 	uint32_t key = choose(&p->b);
 
 	rename_region(&p->b, first, key);
-	write_and_look(p, first, 2);
+	write_and_check(p, first, 2);
 	drop_region(&p->b, first);
 	second = lend_region(&p->b, LEN, ACCESS);
 	rename_region(&p->b, second, key);
-	write_and_look(p, second, 3);
+	write_and_check(p, second, 3);
 	drop_region(&p->b, second);
 }
 
 /*
- * An answer that waits for room in its stream, without a CRC, points to memory. When that was given back, and the key has other
- * memory, nothing of the old one leaves.
+ * A response without a CRC that waits for room in its stream points to memory. If that memory was
+ * deregistered and the key names other memory, no byte of the old memory is sent.
  */
-static void answer_under_way_does_not_take_one_for_the_other(void **state)
+static void read_response_in_flight_ends_when_its_key_is_reused(void **state)
 {
 	const size_t much = 32u << 20;
 	const struct scene_wish w = {.peer.extensions = true};
@@ -102,7 +102,7 @@ static void answer_under_way_does_not_take_one_for_the_other(void **state)
 	scene_close(&s);
 }
 
-static void index_that_is_taken_is_refused(void **state)
+static void index_in_use_is_refused(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = lend_region(&p->b, LEN, ACCESS);
@@ -129,19 +129,19 @@ static void invalid_attributes_are_refused(void **state)
 	assert_int_equal(errno, EINVAL);
 	assert_null(stagdv_reg_mr_keyed(p->b.pd, (void *)64, LEN, ACCESS, key));
 	assert_int_equal(errno, EFAULT);
-	rename_region(&p->b, r, key); /* nothing was left behind */
+	rename_region(&p->b, r, key); /* no region was left behind */
 	drop_region(&p->b, r);
 }
 
-static int by_number(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return x < y ? -1 : x > y;
 }
 
-/* Over all 24 bits of the index, and no two alike. */
-static void chosen_keys_are_anywhere(void **state)
+/* The indexes use all 24 bits, and no two are equal. */
+static void any_index_can_be_chosen(void **state)
 {
 	enum { N = 256 };
 	struct pair *p = *state;
@@ -156,7 +156,7 @@ static void chosen_keys_are_anywhere(void **state)
 	}
 	for (int i = 0; i < N; i++)
 		assert_int_equal(ibv_dereg_mr(mr[i]), 0);
-	qsort(key, N, sizeof(*key), by_number);
+	qsort(key, N, sizeof(*key), compare_numbers);
 	for (int i = 1; i < N; i++) {
 		assert_int_not_equal(key[i] >> 8, key[i - 1] >> 8);
 		gap = key[i] - key[i - 1] > gap ? key[i] - key[i - 1] : gap;
@@ -165,8 +165,8 @@ static void chosen_keys_are_anywhere(void **state)
 	drop_region(&p->b, r);
 }
 
-/* A slot that was named by hand is used again, and the name it had is not given by chance. */
-static void ordinary_regions_go_round_chosen_ones(void **state)
+/* A slot that was chosen by index is used again, and its old key is not issued by chance. */
+static void ordinary_regions_skip_chosen_indexes(void **state)
 {
 	enum { N = 2000 };
 	struct pair *p = *state;
@@ -209,11 +209,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(region_is_known_by_its_chosen_key),
 		cmocka_unit_test(same_key_can_be_chosen_again),
-		cmocka_unit_test(answer_under_way_does_not_take_one_for_the_other),
-		cmocka_unit_test(index_that_is_taken_is_refused),
+		cmocka_unit_test(read_response_in_flight_ends_when_its_key_is_reused),
+		cmocka_unit_test(index_in_use_is_refused),
 		cmocka_unit_test(invalid_attributes_are_refused),
-		cmocka_unit_test(chosen_keys_are_anywhere),
-		cmocka_unit_test(ordinary_regions_go_round_chosen_ones),
+		cmocka_unit_test(any_index_can_be_chosen),
+		cmocka_unit_test(ordinary_regions_skip_chosen_indexes),
 	};
 
 	return cmocka_run_group_tests_name("chosen keys", tests, connect_pair, close_pair);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_lease.c - regions whose lease ends: at each look at the clock, for each kind of access.
+ * test_lease.c - regions whose lease ends: at each check of the clock, for each kind of access.
  *
- * The clock (CLOCK_BOOTTIME) is the test's own. It stands still until the adapter has looked at it as often as a story
- * wants, and is past the lease from then on: so a pause of any length lies between any two looks.
+ * The test supplies the clock (CLOCK_BOOTTIME). It stands still until the adapter has read it as
+ * often as the test says, and is past the lease from then on; so a pause of any length lies between
+ * any two checks.
  */
 #include "raw_peer.h"
 
@@ -27,8 +28,8 @@ static const uint8_t junk[BIG] = {[0 ... BIG - 1] = 0xee};
 
 /* ---- the clock ---- */
 
-static atomic_int looks_left = FOR_EVER; /* before the lease is over */
-static atomic_int looks;
+static atomic_int checks_left = FOR_EVER; /* clock checks left before the lease is over */
+static atomic_int clock_checks;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
@@ -37,18 +38,18 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 {
 	if (clock != CLOCK_BOOTTIME)
 		return __real_clock_gettime(clock, ts);
-	atomic_fetch_add(&looks, 1);
-	*ts = (struct timespec){.tv_sec = atomic_fetch_sub(&looks_left, 1) > 0 ? 0 : 1};
+	atomic_fetch_add(&clock_checks, 1);
+	*ts = (struct timespec){.tv_sec = atomic_fetch_sub(&checks_left, 1) > 0 ? 0 : 1};
 	return 0;
 }
 
 static void let_lapse_after(int n)
 {
-	atomic_store(&looks, 0);
-	atomic_store(&looks_left, n);
+	atomic_store(&clock_checks, 0);
+	atomic_store(&checks_left, n);
 }
 
-/* ---- a peer, and a region that it was told of ---- */
+/* ---- a peer, and a region advertised to it ---- */
 
 static struct region *open_leased(struct scene *s, void **state, size_t len)
 {
@@ -77,7 +78,10 @@ static uint64_t refusals(struct side *s)
 	return c.lease_refusals;
 }
 
-/* From the receiver at once, or where the answer was about to be given. */
+/*
+ * Expects a refusal for a lapsed lease: at_once by the receiver, else when the response was about
+ * to be sent.
+ */
 static void expect_lapsed(struct scene *s, bool at_once)
 {
 	expect_refused(s, FAULT_RDMAP_ACCESS,
@@ -96,7 +100,7 @@ static void end_well(struct scene *s)
 
 /* ---- reads ---- */
 
-static void ask_for(struct scene *s, const struct region *r, size_t len)
+static void post_peer_read(struct scene *s, const struct region *r, size_t len)
 {
 	struct rdmap_read_req q = {.sink_stag = SINK_STAG,
 				   .sink_to = SINK_TO,
@@ -107,7 +111,7 @@ static void ask_for(struct scene *s, const struct region *r, size_t len)
 	raw_read(&s->peer, &q);
 }
 
-static void expect_answer(struct scene *s, const struct region *r, size_t len)
+static void expect_read_response(struct scene *s, const struct region *r, size_t len)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	size_t off = 0;
@@ -127,9 +131,9 @@ static void expect_answer(struct scene *s, const struct region *r, size_t len)
  * A read of one segment checks the clock at its arrival, before the copy, and after the copy;
  * after the third check it is not refused any more.
  */
-static void read_is_refused_at_each_look(void **state)
+static void read_is_refused_at_each_clock_check(void **state)
 {
-	const size_t sizes[] = {64, 40000}; /* copied into the batch, and beside it */
+	const size_t sizes[] = {64, 40000}; /* copied into the batch, and sent beside it */
 
 	for (int i = 0; i < 2; i++) {
 		for (int n = 0; n <= 3; n++) {
@@ -138,27 +142,27 @@ static void read_is_refused_at_each_look(void **state)
 
 			fill(r->at, BIG, 3);
 			let_lapse_after(n);
-			ask_for(&s, r, sizes[i]);
+			post_peer_read(&s, r, sizes[i]);
 			if (n < 3) {
 				expect_lapsed(&s, n == 0);
 				continue;
 			}
-			expect_answer(&s, r, sizes[i]);
-			assert_int_equal(atomic_load(&looks), 3);
+			expect_read_response(&s, r, sizes[i]);
+			assert_int_equal(atomic_load(&clock_checks), 3);
 			end_well(&s);
 		}
 	}
 }
 
-/* Many segments, of which some are out: the peer never has all of it. */
-static void long_answer_is_cut_off(void **state)
+/* A long response of which some segments were sent: the peer never gets all of it. */
+static void long_read_response_stops_when_the_lease_ends(void **state)
 {
 	const size_t much = 4u << 20;
 	struct scene s;
 	struct region *r = open_leased(&s, state, much);
 
 	let_lapse_after(20);
-	ask_for(&s, r, much);
+	post_peer_read(&s, r, much);
 	expect_hangup_at_last(&s.peer);
 	expect_broken(&s, IBV_EVENT_QP_FATAL);
 	assert_int_equal(refusals(&s.us), 1);
@@ -166,7 +170,7 @@ static void long_answer_is_cut_off(void **state)
 }
 
 /* If the lease expires before the response can be sent, the bytes sent were copied within it. */
-static void answer_that_waits_has_what_was_there_in_time(void **state)
+static void delayed_read_response_has_bytes_copied_within_the_lease(void **state)
 {
 	const size_t much = 32u << 20;
 	struct scene s;
@@ -176,10 +180,10 @@ static void answer_that_waits_has_what_was_there_in_time(void **state)
 	size_t came = 0;
 
 	memset(r->at, 0x11, much);
-	ask_for(&s, r, much);
+	post_peer_read(&s, r, much);
 	await(!stagdv_query_qp_counters(s.us.qp, &c, sizeof(c)) && c.tx_bytes > 65536);
 	let_lapse_after(0);
-	memset(r->at, 0x22, much); /* a successor's value, or a copy that is half done */
+	memset(r->at, 0x22, much); /* a successor's value, or a half-finished copy */
 	for (ssize_t n; (n = recv(s.peer.fd, f->payload, sizeof(f->payload), 0)) > 0;
 	     came += (size_t)n)
 		assert_null(memmem(f->payload, (size_t)n, "\x22\x22\x22\x22\x22\x22\x22\x22", 8));
@@ -191,8 +195,11 @@ static void answer_that_waits_has_what_was_there_in_time(void **state)
 
 /* ---- writes ---- */
 
-/* Before the first look has passed nothing is touched; and behind a write that was placed too late nothing is heard. */
-static void write_is_refused_at_each_look(void **state)
+/*
+ * Nothing is touched before the first check has passed; and nothing is delivered behind a write
+ * that was placed too late.
+ */
+static void write_is_refused_at_each_clock_check(void **state)
 {
 	for (int n = 0; n <= 3; n++) {
 		struct scene s;
@@ -212,7 +219,7 @@ static void write_is_refused_at_each_look(void **state)
 		raw_send(&s.peer, junk, 1);
 		expect_received(&s.us, 1);
 		assert_memory_equal(r->at, junk, 64);
-		assert_int_equal(atomic_load(&looks), 3);
+		assert_int_equal(atomic_load(&clock_checks), 3);
 		end_well(&s);
 	}
 }
@@ -258,7 +265,7 @@ static void write_through_a_window_is_refused(void **state)
  * An atomic that was carried out too late is not acknowledged, nor carried out again when the
  * lease is extended.
  */
-static void atomic_is_refused_at_each_look(void **state)
+static void atomic_is_refused_at_each_clock_check(void **state)
 {
 	for (int n = 0; n <= 3; n++) {
 		struct scene s;
@@ -294,9 +301,9 @@ static void atomic_is_refused_at_each_look(void **state)
 	}
 }
 
-/* ---- what has no lease ---- */
+/* ---- accesses and regions without a lease ---- */
 
-static void our_own_accesses_have_no_lease(void **state)
+static void local_accesses_need_no_lease(void **state)
 {
 	struct scene s;
 	struct region *r = open_leased(&s, state, LEN);
@@ -315,25 +322,25 @@ static void our_own_accesses_have_no_lease(void **state)
 	raw_send(&s.peer, junk, 64);
 	expect_received(&s.us, id);
 	assert_memory_equal(r->at, junk, 64);
-	assert_int_equal(atomic_load(&looks), 0);
+	assert_int_equal(atomic_load(&clock_checks), 0);
 	free(f);
 	end_well(&s);
 }
 
-static void lease_goes_on_when_it_is_extended(void **state)
+static void extended_lease_keeps_the_region_open(void **state)
 {
 	struct scene s;
 	struct region *r = open_leased(&s, state, LEN);
 
 	let_lapse_after(0);
 	assert_int_equal(stagdv_set_mr_lease(r->mr, 2 * LEASE), 0);
-	ask_for(&s, r, 64);
-	expect_answer(&s, r, 64);
+	post_peer_read(&s, r, 64);
+	expect_read_response(&s, r, 64);
 	assert_int_equal(stagdv_set_mr_lease(r->mr, 0), 0);
-	ask_for(&s, r, 64);
-	expect_answer(&s, r, 64);
+	post_peer_read(&s, r, 64);
+	expect_read_response(&s, r, 64);
 	assert_int_equal(stagdv_set_mr_lease(r->mr, 1), 0);
-	ask_for(&s, r, 64);
+	post_peer_read(&s, r, 64);
 	expect_lapsed(&s, true);
 }
 
@@ -350,15 +357,15 @@ static void some_regions_cannot_be_leased(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(read_is_refused_at_each_look),
-		cmocka_unit_test(long_answer_is_cut_off),
-		cmocka_unit_test(answer_that_waits_has_what_was_there_in_time),
-		cmocka_unit_test(write_is_refused_at_each_look),
+		cmocka_unit_test(read_is_refused_at_each_clock_check),
+		cmocka_unit_test(long_read_response_stops_when_the_lease_ends),
+		cmocka_unit_test(delayed_read_response_has_bytes_copied_within_the_lease),
+		cmocka_unit_test(write_is_refused_at_each_clock_check),
 		cmocka_unit_test(large_write_is_refused),
 		cmocka_unit_test(write_through_a_window_is_refused),
-		cmocka_unit_test(atomic_is_refused_at_each_look),
-		cmocka_unit_test(our_own_accesses_have_no_lease),
-		cmocka_unit_test(lease_goes_on_when_it_is_extended),
+		cmocka_unit_test(atomic_is_refused_at_each_clock_check),
+		cmocka_unit_test(local_accesses_need_no_lease),
+		cmocka_unit_test(extended_lease_keeps_the_region_open),
 		cmocka_unit_test(some_regions_cannot_be_leased),
 	};
 

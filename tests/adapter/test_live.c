@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_live.c - what a process says of itself to who looks, and that no one who looks can disturb it.
+ * test_live.c - the live queries that a process answers about itself, and that no client of them
+ * can disturb it.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,28 +22,28 @@
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* ---- looking ---- */
+/* ---- querying ---- */
 
-static json_int_t number(const json_t *o, const char *name)
+static json_int_t number_field(const json_t *o, const char *name)
 {
 	json_t *n = json_object_get(o, name);
 
 	if (!json_is_integer(n))
-		fail_msg("there is no number %s", name);
+		fail_msg("field %s is missing or no integer", name);
 	return json_integer_value(n);
 }
 
-static const char *word(const json_t *o, const char *name)
+static const char *string_field(const json_t *o, const char *name)
 {
 	const char *s = json_string_value(json_object_get(o, name));
 
 	if (!s)
-		fail_msg("there is no string %s", name);
+		fail_msg("field %s is missing or no string", name);
 	return s;
 }
 
-/* A machine that has much to do may take longer than one who looks is willing to wait. */
-static json_t *ask(int pid, const char *what)
+/* Retries on ETIMEDOUT: a loaded machine may exceed the client's time limit. */
+static json_t *query_process(int pid, const char *what)
 {
 	json_t *o = NULL;
 
@@ -50,12 +51,12 @@ static json_t *ask(int pid, const char *what)
 	return o;
 }
 
-static json_t *look(const char *what)
+static json_t *query_self(const char *what)
 {
-	json_t *o = ask(getpid(), what);
+	json_t *o = query_process(getpid(), what);
 
 	if (!o)
-		fail_msg("cannot look at this process: %s", strerror(errno));
+		fail_msg("cannot query this process: %s", strerror(errno));
 	return o;
 }
 
@@ -75,7 +76,7 @@ static json_t *qp_of(const json_t *all, const struct side *s)
 	json_t *o = find_by(json_object_get(all, "qps"), "qpn", s->qp->qp_num);
 
 	if (!o)
-		fail_msg("qp %u is not there", s->qp->qp_num);
+		fail_msg("qp %u is not listed", s->qp->qp_num);
 	return o;
 }
 
@@ -87,12 +88,12 @@ static const json_t *region_of(const json_t *all, uint32_t stag)
 
 	snprintf(text, sizeof(text), "0x%08x", stag);
 	json_array_foreach (list, i, o)
-		if (strcmp(word(o, "stag"), text) == 0)
+		if (strcmp(string_field(o, "stag"), text) == 0)
 			return o;
 	return NULL;
 }
 
-/* ---- what is said ---- */
+/* ---- contents of the answers ---- */
 
 static void query_reports_traffic(void **state)
 {
@@ -102,17 +103,17 @@ static void query_reports_traffic(void **state)
 
 	pair_open(&p, NULL, NULL);
 	ping(&p);
-	o = look("counters");
+	o = query_self("counters");
 	assert_int_equal(stagdv_query_counters(p.a.ctx, &c, sizeof(c)), 0);
 	said = json_object_get(o, "counters");
-	assert_int_equal(number(o, "version"), 1);
-	assert_int_equal(number(o, "pid"), getpid());
-	assert_int_equal(number(o, "uid"), geteuid());
-	assert_string_equal(word(o, "device"), "stag0");
-	assert_string_equal(word(o, "program"), program_invocation_short_name);
-	assert_int_equal(number(said, "posts"), c.posts);
-	assert_int_equal(number(said, "tx_payload"), c.tx_payload);
-	assert_int_equal(number(said, "mirror_stalls"), c.mirror_stalls);
+	assert_int_equal(number_field(o, "version"), 1);
+	assert_int_equal(number_field(o, "pid"), getpid());
+	assert_int_equal(number_field(o, "uid"), geteuid());
+	assert_string_equal(string_field(o, "device"), "stag0");
+	assert_string_equal(string_field(o, "program"), program_invocation_short_name);
+	assert_int_equal(number_field(said, "posts"), c.posts);
+	assert_int_equal(number_field(said, "tx_payload"), c.tx_payload);
+	assert_int_equal(number_field(said, "mirror_stalls"), c.mirror_stalls);
 	assert_int_equal(json_object_size(said), sizeof(c) / sizeof(uint64_t) - 1);
 	assert_null(json_object_get(o, "qps"));
 	assert_null(json_object_get(o, "regions"));
@@ -128,21 +129,21 @@ static void query_lists_queue_pairs(void **state)
 
 	pair_open(&p, NULL, NULL);
 	ping(&p);
-	o = look("qps");
+	o = query_self("qps");
 	a = qp_of(o, &p.a);
 	b = qp_of(o, &p.b);
 	assert_int_equal(stagdv_query_qp_counters(p.a.qp, &c, sizeof(c)), 0);
-	assert_string_equal(word(a, "state"), "RTS");
-	assert_string_equal(word(a, "kind"), getenv("STAG_EXTENSIONS") ? "iwarp" : "stag");
-	assert_string_equal(word(a, "local"), word(b, "peer"));
-	assert_string_equal(word(a, "peer"), word(b, "local"));
-	assert_int_equal(number(a, "posts"), c.posts);
-	assert_int_equal(number(a, "tx_bytes"), c.tx_bytes);
+	assert_string_equal(string_field(a, "state"), "RTS");
+	assert_string_equal(string_field(a, "kind"), getenv("STAG_EXTENSIONS") ? "iwarp" : "stag");
+	assert_string_equal(string_field(a, "local"), string_field(b, "peer"));
+	assert_string_equal(string_field(a, "peer"), string_field(b, "local"));
+	assert_int_equal(number_field(a, "posts"), c.posts);
+	assert_int_equal(number_field(a, "tx_bytes"), c.tx_bytes);
 	assert_int_equal(json_integer_value(json_array_get(json_object_get(a, "sq"), 0)), 0);
 	assert_true(json_integer_value(json_array_get(json_object_get(a, "sq"), 1)) > 0);
 	json_decref(o);
 	pair_close(&p);
-	o = look("qps"); /* those that are gone are not there any more */
+	o = query_self("qps"); /* queue pairs that were destroyed are not listed any more */
 	assert_null(find_by(json_object_get(o, "qps"), "state", 0));
 	assert_int_equal(json_array_size(json_object_get(o, "qps")), 0);
 	json_decref(o);
@@ -161,25 +162,25 @@ static void query_lists_valid_keys(void **state)
 	r = lend_region(&p.a, 8192, RIGHTS);
 	keyed = stagdv_reg_mr_keyed(p.a.pd, r->at, 4096, IBV_ACCESS_REMOTE_READ, key);
 	assert_non_null(keyed);
-	o = look("regions");
+	o = query_self("regions");
 	k = region_of(o, r->mr->rkey);
 	assert_non_null(k);
-	assert_string_equal(word(k, "kind"), "region");
-	assert_int_equal(number(k, "length"), 8192);
-	assert_int_equal(strtoull(word(k, "address"), NULL, 16), (uintptr_t)r->at);
+	assert_string_equal(string_field(k, "kind"), "region");
+	assert_int_equal(number_field(k, "length"), 8192);
+	assert_int_equal(strtoull(string_field(k, "address"), NULL, 16), (uintptr_t)r->at);
 	assert_int_equal(json_array_size(json_object_get(k, "access")), 3);
 	assert_true(json_is_null(json_object_get(k, "lease_ns")));
-	assert_string_equal(word(region_of(o, keyed->rkey), "kind"), "keyed");
+	assert_string_equal(string_field(region_of(o, keyed->rkey), "kind"), "keyed");
 	json_decref(o);
 	assert_int_equal(ibv_dereg_mr(keyed), 0);
-	o = look("regions");
+	o = query_self("regions");
 	assert_null(region_of(o, key));
 	json_decref(o);
 	pair_close(&p);
 }
 
-/* Also where the name of the program is nothing that a JSON string could be. */
-static void any_name_is_a_string(void **state)
+/* The answer is valid JSON even if the program's name is not a valid JSON string. */
+static void any_program_name_becomes_valid_json(void **state)
 {
 	static char odd[] = "a\"b\\\x01\xff\xc3\xa9\xed\xa0\x80\xe2\x82\xac\xf5 \xc3";
 	char *old = program_invocation_short_name;
@@ -188,9 +189,9 @@ static void any_name_is_a_string(void **state)
 
 	pair_open(&p, NULL, NULL);
 	program_invocation_short_name = odd;
-	o = look("all");
+	o = query_self("all");
 	program_invocation_short_name = old;
-	assert_string_equal(word(o, "program"),
+	assert_string_equal(string_field(o, "program"),
 			    "a\"b\\\x01\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
 			    "\xe2\x82\xac\xef\xbf\xbd \xef\xbf\xbd");
 	json_decref(o);
@@ -209,20 +210,20 @@ static void write_many(struct pair *p, int n)
 
 static json_int_t count_of(const json_t *o, const char *name)
 {
-	return number(json_object_get(o, name), "count");
+	return number_field(json_object_get(o, name), "count");
 }
 
-/* Its first 64 requests all, then one of about 16. */
-static void times_are_taken_of_some(void **state)
+/* The first 64 requests are all timed, then about one of 16. */
+static void latency_is_sampled(void **state)
 {
 	struct stag_histogram h;
 	struct pair p;
 	json_t *before, *o;
 
 	pair_open(&p, NULL, NULL);
-	before = look("counters");
+	before = query_self("counters");
 	write_many(&p, 64 + 800);
-	o = look("qps");
+	o = query_self("qps");
 	live_read_histogram(json_object_get(qp_of(o, &p.a), "latency"), &h);
 	assert_true(h.count >= 64 + 800 / 24 && h.count <= 64 + 800 / 8 + 1);
 	assert_true(h.sum_ns > 0 && h.max_ns > 0 && h.max_ns <= h.sum_ns);
@@ -238,7 +239,7 @@ static void times_are_taken_of_some(void **state)
 	pair_close(&p);
 }
 
-static void each_kind_has_its_own(void **state)
+static void each_operation_has_its_own_latency(void **state)
 {
 	struct pair p;
 	struct region *mine, *theirs;
@@ -247,11 +248,11 @@ static void each_kind_has_its_own(void **state)
 	pair_open(&p, NULL, NULL);
 	mine = own_region(&p.a, 64);
 	theirs = lend_region(&p.b, 64, RIGHTS);
-	before = look("counters");
+	before = query_self("counters");
 	expect_sent(&p.a, post_read(&p.a, mine, 0, 64, theirs, 0));
 	post_receive(&p.b, theirs, 0, 64);
 	expect_sent(&p.a, post_send(&p.a, mine, 0, 64));
-	o = look("counters");
+	o = query_self("counters");
 	for (int i = 0; i < 5; i++) {
 		static const char *const kind[] = {"send", "write", "read", "atomic", "flush"};
 
@@ -272,7 +273,7 @@ static void *write_on(void *arg)
 	return NULL;
 }
 
-/* While others post and complete: each look is whole, and counts never go back. */
+/* While other threads post and complete, each answer is consistent, and counts never decrease. */
 static void queries_are_consistent_under_load(void **state)
 {
 	json_int_t before = 0, posts;
@@ -283,8 +284,8 @@ static void queries_are_consistent_under_load(void **state)
 	pair_open(&p, NULL, NULL);
 	assert_int_equal(pthread_create(&writer, NULL, write_on, &p), 0);
 	do {
-		o = look("all");
-		posts = number(qp_of(o, &p.a), "posts");
+		o = query_self("all");
+		posts = number_field(qp_of(o, &p.a), "posts");
 		assert_true(posts >= before);
 		before = posts;
 		json_decref(o);
@@ -305,14 +306,14 @@ static void failed_requests_are_not_timed(void **state)
 	mine = own_region(&p.a, 64);
 	assert_int_equal(ibv_modify_qp(p.a.qp, &error, IBV_QP_STATE), 0);
 	expect_failed(&p.a, post_send(&p.a, mine, 0, 64), IBV_WC_WR_FLUSH_ERR);
-	o = look("qps");
+	o = query_self("qps");
 	assert_int_equal(count_of(qp_of(o, &p.a), "latency"), 0);
-	assert_string_equal(word(qp_of(o, &p.a), "state"), "ERR");
+	assert_string_equal(string_field(qp_of(o, &p.a), "state"), "ERR");
 	json_decref(o);
 	pair_close(&p);
 }
 
-/* ---- those who mean no good ---- */
+/* ---- malicious clients ---- */
 
 static socklen_t name_of(struct sockaddr_un *a, int pid)
 {
@@ -322,7 +323,7 @@ static socklen_t name_of(struct sockaddr_un *a, int pid)
 					    "stag-live/%u/%d", geteuid(), pid));
 }
 
-static int reach(int pid)
+static int connect_to_process(int pid)
 {
 	struct sockaddr_un a;
 	socklen_t size = name_of(&a, pid);
@@ -346,7 +347,7 @@ static void expect_closed(int fd)
 	close(fd);
 }
 
-static void garbage_is_not_answered(void **state)
+static void malformed_query_is_not_answered(void **state)
 {
 	static const char *const words[] = {"\n",
 					    "al\n",
@@ -359,7 +360,7 @@ static void garbage_is_not_answered(void **state)
 
 	pair_open(&p, NULL, NULL);
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-		int fd = reach(getpid());
+		int fd = connect_to_process(getpid());
 		char c;
 
 		assert_true(fd >= 0);
@@ -368,11 +369,11 @@ static void garbage_is_not_answered(void **state)
 		close(fd);
 		ping(&p);
 	}
-	json_decref(look("all"));
+	json_decref(query_self("all"));
 	pair_close(&p);
 }
 
-/* A document that is longer than what the kernel keeps for one who does not read. */
+/* The answer is longer than the kernel buffers for a client that does not read. */
 static void client_that_does_not_read_delays_nobody(void **state)
 {
 	struct ibv_mr *mr[4096];
@@ -387,12 +388,12 @@ static void client_that_does_not_read_delays_nobody(void **state)
 		mr[i] = ibv_reg_mr(p.a.pd, r->at, 64, 0);
 		assert_non_null(mr[i]);
 	}
-	fd = reach(getpid());
+	fd = connect_to_process(getpid());
 	assert_true(fd >= 0);
 	assert_int_equal(send(fd, "all\n", 4, MSG_NOSIGNAL), 4);
-	o = look("regions");
+	o = query_self("regions");
 	assert_true(json_array_size(json_object_get(o, "regions")) >= 4096);
-	assert_int_equal(number(o, "regions_left_off"), 0);
+	assert_int_equal(number_field(o, "regions_left_off"), 0);
 	json_decref(o);
 	for (int i = 0; i < 100; i++)
 		ping(&p);
@@ -404,7 +405,7 @@ static void client_that_does_not_read_delays_nobody(void **state)
 
 /* ---- other processes ---- */
 
-/* In a child: what fails there ends it. */
+/* Runs fn in a child, which a failed assertion ends. Returns its wait status. */
 static int run_child(void (*fn)(void *arg), void *arg)
 {
 	pid_t pid = fork();
@@ -420,7 +421,7 @@ static int run_child(void (*fn)(void *arg), void *arg)
 	return status;
 }
 
-static void look_as_nobody(void *arg)
+static void query_as_nobody(void *arg)
 {
 	char c;
 	int fd;
@@ -434,7 +435,7 @@ static void look_as_nobody(void *arg)
 	_exit(recv(fd, &c, 1, 0) > 0 ? 3 : 0);
 }
 
-static void another_user_is_told_nothing(void **state)
+static void query_by_another_user_is_not_answered(void **state)
 {
 	struct sockaddr_un a;
 	struct pair p;
@@ -443,28 +444,31 @@ static void another_user_is_told_nothing(void **state)
 		skip();
 	pair_open(&p, NULL, NULL);
 	name_of(&a, getpid());
-	assert_int_equal(run_child(look_as_nobody, &a), 0);
+	assert_int_equal(run_child(query_as_nobody, &a), 0);
 	ping(&p);
-	json_decref(look("all"));
+	json_decref(query_self("all"));
 	pair_close(&p);
 }
 
-/* A child is somebody else; what it inherited is gone, so that it does not keep its parent's name. */
-static void be_a_child(void *arg)
+/*
+ * A child answers for itself only. It closed the inherited listener, so it does not keep its
+ * parent's name in use.
+ */
+static void serve_queries_in_child(void *arg)
 {
 	int parent = *(int *)arg;
 	struct pair p;
 	json_t *o;
 
-	assert_null(ask(getpid(), "all"));
+	assert_null(query_process(getpid(), "all"));
 	pair_open(&p, NULL, NULL);
 	ping(&p);
-	o = look("qps");
+	o = query_self("qps");
 	assert_true(json_array_size(json_object_get(o, "qps")) >= 2);
 	json_decref(o);
-	o = ask(parent, "counters");
+	o = query_process(parent, "counters");
 	assert_non_null(o);
-	assert_int_equal(number(o, "pid"), parent);
+	assert_int_equal(number_field(o, "pid"), parent);
 	json_decref(o);
 	pair_close(&p);
 }
@@ -475,16 +479,16 @@ static void forked_child_serves_its_own_queries(void **state)
 	struct pair p;
 
 #ifdef __SANITIZE_THREAD__
-	skip(); /* it lets a child of many threads have none of its own */
+	skip(); /* TSan: the child of a multithreaded process cannot start threads */
 #endif
 	pair_open(&p, NULL, NULL);
-	assert_int_equal(run_child(be_a_child, &self), 0);
+	assert_int_equal(run_child(serve_queries_in_child, &self), 0);
 	ping(&p);
-	json_decref(look("all"));
+	json_decref(query_self("all"));
 	pair_close(&p);
 }
 
-static void children_outlive(void *arg)
+static void exit_before_grandchild(void *arg)
 {
 	int *ends = arg;
 	pid_t pid;
@@ -492,7 +496,7 @@ static void children_outlive(void *arg)
 
 	pair_open(&p, NULL, NULL);
 	pid = fork();
-	if (pid == 0) { /* the grandchild stays, and has nothing of its parent's */
+	if (pid == 0) { /* the grandchild stays, and keeps nothing of its parent's open */
 		char c;
 
 		close(ends[1]);
@@ -501,7 +505,7 @@ static void children_outlive(void *arg)
 	_exit(0);
 }
 
-static void the_name_goes_with_the_process(void **state)
+static void socket_name_is_free_after_the_process_exits(void **state)
 {
 	struct sockaddr_un a;
 	int ends[2], status, fd;
@@ -511,19 +515,19 @@ static void the_name_goes_with_the_process(void **state)
 	pid = fork();
 	if (pid == 0) {
 		setenv("CMOCKA_TEST_ABORT", "1", 1);
-		children_outlive(ends);
+		exit_before_grandchild(ends);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	/* the grandchild may not have had its turn yet */
+	/* the grandchild may not have run yet */
 	await(bind(fd, (struct sockaddr *)&a, name_of(&a, pid)) == 0);
 	close(fd);
 	close(ends[0]);
 	close(ends[1]);
 }
 
-/* The number of the descriptor that it listens on: the last one that was opened with that name. */
+/* Returns the descriptor that the adapter listens on for live queries, or -1. */
 static int listening_fd(void)
 {
 	for (int fd = 3; fd < 256; fd++) {
@@ -537,8 +541,8 @@ static int listening_fd(void)
 	return -1;
 }
 
-/* A program that closes what it does not know, and gets the same number for a socket of its own. */
-static void close_everything(void *arg)
+/* Runs a program that closes an unknown descriptor and gets its number for a socket of its own. */
+static void reuse_listener_descriptor(void *arg)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	socklen_t size = sizeof(sa_family_t);
@@ -549,12 +553,12 @@ static void close_everything(void *arg)
 	fd = listening_fd();
 	assert_true(fd > 0);
 	mine = socket(AF_UNIX, SOCK_STREAM, 0);
-	assert_int_equal(bind(mine, (struct sockaddr *)&a, size), 0); /* a name by itself */
+	assert_int_equal(bind(mine, (struct sockaddr *)&a, size), 0); /* the kernel picks a name */
 	assert_int_equal(listen(mine, 4), 0);
 	size = sizeof(a);
 	assert_int_equal(getsockname(mine, (struct sockaddr *)&a, &size), 0);
 	assert_int_equal(dup2(mine, fd), fd);
-	assert_null(live_ask(getpid(), "all")); /* which wakes its thread */
+	assert_null(live_ask(getpid(), "all")); /* wakes the thread that serves queries */
 	for (int i = 0; i < 20; i++) {
 		other = socket(AF_UNIX, SOCK_STREAM, 0);
 		assert_int_equal(connect(other, (struct sockaddr *)&a, size), 0);
@@ -568,13 +572,13 @@ static void close_everything(void *arg)
 	ping(&p);
 }
 
-static void descriptors_of_others_are_left_alone(void **state)
+static void reused_listener_descriptor_is_left_alone(void **state)
 {
-	assert_int_equal(run_child(close_everything, NULL), 0);
+	assert_int_equal(run_child(reuse_listener_descriptor, NULL), 0);
 }
 
-/* Somebody sits on the name: the adapter does without. */
-static void do_without(void *arg)
+/* Binds the name first: the adapter works without live queries. */
+static void run_with_name_in_use(void *arg)
 {
 	struct sockaddr_un a;
 	socklen_t size = name_of(&a, getpid());
@@ -586,12 +590,12 @@ static void do_without(void *arg)
 	pair_close(&p);
 }
 
-static void a_name_that_is_taken_disturbs_nobody(void **state)
+static void socket_name_in_use_does_not_disturb_the_adapter(void **state)
 {
-	assert_int_equal(run_child(do_without, NULL), 0);
+	assert_int_equal(run_child(run_with_name_in_use, NULL), 0);
 }
 
-static void all_processes_are_found(void **state)
+static void query_of_all_processes_finds_each(void **state)
 {
 	int ready[2], go[2];
 	pid_t pid[4];
@@ -618,7 +622,7 @@ static void all_processes_are_found(void **state)
 
 		await((json_decref(list), list = live_ask_all("qps"),
 		       o = find_by(list, "pid", pid[i])));
-		assert_int_equal(number(o, "uid"), geteuid());
+		assert_int_equal(number_field(o, "uid"), geteuid());
 		assert_true(json_array_size(json_object_get(o, "qps")) >= 2);
 		json_decref(list);
 	}
@@ -634,12 +638,12 @@ static void all_processes_are_found(void **state)
 	close(ready[1]);
 }
 
-/* ---- those who answer, and mean no good ---- */
+/* ---- malicious servers ---- */
 
 enum trick { NO_JSON, NOT_ITS_PID, NO_END, SILENCE };
 
-/* Listens at that name, and answers whatever it likes to who asks, until it is ended. */
-static void play(enum trick trick, int name, int ready)
+/* Listens under that process's name and gives each client a bad answer, until killed. */
+static void serve_bad_answers(enum trick trick, int name, int ready)
 {
 	static char junk[65536];
 	struct sockaddr_un a;
@@ -671,7 +675,7 @@ static void play(enum trick trick, int name, int ready)
 	}
 }
 
-static pid_t begin_to_play(enum trick trick, int name)
+static pid_t start_bad_server(enum trick trick, int name)
 {
 	int ready[2];
 	pid_t pid;
@@ -680,14 +684,14 @@ static pid_t begin_to_play(enum trick trick, int name)
 	assert_int_equal(pipe(ready), 0);
 	pid = fork();
 	if (pid == 0)
-		play(trick, name ? name : getpid(), ready[1]);
+		serve_bad_answers(trick, name ? name : getpid(), ready[1]);
 	assert_int_equal(read(ready[0], &c, 1), 1);
 	close(ready[0]);
 	close(ready[1]);
 	return pid;
 }
 
-static void end_play(pid_t pid)
+static void stop_bad_server(pid_t pid)
 {
 	int status;
 
@@ -697,16 +701,16 @@ static void end_play(pid_t pid)
 
 static void expect_error(enum trick trick, int error)
 {
-	pid_t pid = begin_to_play(trick, 0);
+	pid_t pid = start_bad_server(trick, 0);
 
 	await((assert_null(live_ask(pid, "all")), errno == error || errno != ETIMEDOUT));
 	assert_int_equal(errno, error);
-	end_play(pid);
+	stop_bad_server(pid);
 }
 
 /*
- * Clients that send nothing, or half a word, are disconnected, while others are served. A
- * process that does not answer is given up.
+ * Clients that send nothing, or half a query, are disconnected while others are served. A query of
+ * a process that does not answer times out.
  */
 static void stalled_client_is_disconnected(void **state)
 {
@@ -715,7 +719,7 @@ static void stalled_client_is_disconnected(void **state)
 
 	pair_open(&p, NULL, NULL);
 	for (int i = 0; i < 8; i++) {
-		fd[i] = reach(getpid());
+		fd[i] = connect_to_process(getpid());
 		assert_true(fd[i] >= 0);
 		if (i % 2)
 			assert_int_equal(send(fd[i], "coun", 4, MSG_NOSIGNAL), 4);
@@ -725,28 +729,28 @@ static void stalled_client_is_disconnected(void **state)
 	expect_error(SILENCE, ETIMEDOUT);
 	for (int i = 0; i < 8; i++)
 		expect_closed(fd[i]);
-	json_decref(look("all"));
+	json_decref(query_self("all"));
 	pair_close(&p);
 }
 
-static void false_answers_are_not_believed(void **state)
+static void malformed_answers_are_rejected(void **state)
 {
 	expect_error(NO_JSON, EPROTO);
 	expect_error(NOT_ITS_PID, EPROTO);
 	expect_error(NO_END, ENOMEM);
 }
 
-static void another_cannot_speak_for_a_process(void **state)
+static void answer_from_another_process_is_rejected(void **state)
 {
 	int name = getpid() + 1000000;
-	pid_t pid = begin_to_play(NO_JSON, name);
+	pid_t pid = start_bad_server(NO_JSON, name);
 
-	assert_null(ask(name, "all"));
+	assert_null(query_process(name, "all"));
 	assert_int_equal(errno, ESRCH);
-	end_play(pid);
+	stop_bad_server(pid);
 }
 
-/* STAG_LIVE=off, before anything else runs */
+/* Runs first, with STAG_LIVE=off. */
 static void queries_are_not_served_when_off(void **state)
 {
 	struct pair p;
@@ -754,7 +758,7 @@ static void queries_are_not_served_when_off(void **state)
 	pair_open(&p, NULL, NULL);
 	ping(&p);
 	assert_true(listening_fd() < 0);
-	assert_null(ask(getpid(), "all"));
+	assert_null(query_process(getpid(), "all"));
 	assert_int_equal(errno, ESRCH);
 	pair_close(&p);
 }
@@ -763,24 +767,25 @@ int main(void)
 {
 	const struct CMUnitTest off[] = {cmocka_unit_test(queries_are_not_served_when_off)};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_name_goes_with_the_process), /* before there is an engine */
-		cmocka_unit_test(all_processes_are_found),
-		cmocka_unit_test(descriptors_of_others_are_left_alone),
-		cmocka_unit_test(a_name_that_is_taken_disturbs_nobody),
-		cmocka_unit_test(false_answers_are_not_believed),
-		cmocka_unit_test(another_cannot_speak_for_a_process),
+		cmocka_unit_test(
+			socket_name_is_free_after_the_process_exits), /* before there is an engine */
+		cmocka_unit_test(query_of_all_processes_finds_each),
+		cmocka_unit_test(reused_listener_descriptor_is_left_alone),
+		cmocka_unit_test(socket_name_in_use_does_not_disturb_the_adapter),
+		cmocka_unit_test(malformed_answers_are_rejected),
+		cmocka_unit_test(answer_from_another_process_is_rejected),
 		cmocka_unit_test(query_reports_traffic),
 		cmocka_unit_test(query_lists_queue_pairs),
 		cmocka_unit_test(query_lists_valid_keys),
-		cmocka_unit_test(any_name_is_a_string),
-		cmocka_unit_test(times_are_taken_of_some),
-		cmocka_unit_test(each_kind_has_its_own),
+		cmocka_unit_test(any_program_name_becomes_valid_json),
+		cmocka_unit_test(latency_is_sampled),
+		cmocka_unit_test(each_operation_has_its_own_latency),
 		cmocka_unit_test(queries_are_consistent_under_load),
 		cmocka_unit_test(failed_requests_are_not_timed),
-		cmocka_unit_test(garbage_is_not_answered),
+		cmocka_unit_test(malformed_query_is_not_answered),
 		cmocka_unit_test(stalled_client_is_disconnected),
 		cmocka_unit_test(client_that_does_not_read_delays_nobody),
-		cmocka_unit_test(another_user_is_told_nothing),
+		cmocka_unit_test(query_by_another_user_is_not_answered),
 		cmocka_unit_test(forked_child_serves_its_own_queries),
 	};
 

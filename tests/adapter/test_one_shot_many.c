@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_one_shot_many.c - commands without end, and peers that are killed in the middle of theirs: no STag is left, and none
- * opens anything when its time is over.
+ * test_one_shot_many.c - a great number of commands, and peers that are killed in the middle of
+ * theirs: no STag is left open, and none is valid after it was closed.
  */
 #include "shot.h"
 
@@ -34,7 +34,7 @@ struct watcher {
 	unsigned long looks;
 };
 
-struct slot { /* of a's commands */
+struct slot { /* commands of side a */
 	uint32_t stag, reference;
 	struct region *body, *in;
 };
@@ -48,8 +48,8 @@ static void start(struct pair *p, struct slot *c, const struct ibv_sge *memory, 
 	advertise(&p->a, c->body, &l, &c->stag);
 }
 
-/* b: a write into what the command lends, and its end. */
-static void serve(struct pair *p, struct region *got, struct region *data, uint64_t wr_id)
+/* Serves as side b: writes into the memory that the command advertises, and closes it. */
+static void serve_commands(struct pair *p, struct region *got, struct region *data, uint64_t wr_id)
 {
 	uint32_t stag = expect_command(&p->b, wr_id, got);
 
@@ -57,8 +57,11 @@ static void serve(struct pair *p, struct region *got, struct region *data, uint6
 	close_stag(&p->b, data, stag, 0);
 }
 
-/* Asks for the ledger all the while, once at the least; each life in it makes sense, whatever happens to it meanwhile. */
-static void *look(void *arg)
+/*
+ * Queries the ledger all the while, at least once; each entry is consistent, whatever happens to
+ * its STag meanwhile.
+ */
+static void *watch_ledger(void *arg)
 {
 	struct watcher *w = arg;
 	static struct stagdv_stag list[4096 + 64];
@@ -75,7 +78,7 @@ static void *look(void *arg)
 	return NULL;
 }
 
-static void a_million_commands(void **state)
+static void million_commands_leave_no_stag_open(void **state)
 {
 	unsigned long count = how_many(2000, 1000000);
 	struct watcher w = {.sound = true};
@@ -93,7 +96,7 @@ static void a_million_commands(void **state)
 	for (int i = 0; i < DEPTH; i++)
 		c[i] = (struct slot){.body = own_region(&p.a, BODY), .in = own_region(&p.a, BODY)};
 	w.ctx = p.a.ctx;
-	assert_int_equal(pthread_create(&watcher, NULL, look, &w), 0);
+	assert_int_equal(pthread_create(&watcher, NULL, watch_ledger, &w), 0);
 	for (unsigned long done = 0; done < count;) {
 		uint64_t end[DEPTH];
 		uint32_t depth = (uint32_t)(1 + dice(DEPTH));
@@ -104,12 +107,12 @@ static void a_million_commands(void **state)
 
 			end[i] = post_receive(&p.a, c[i].in, 0, BODY);
 			start(&p, &c[i], &sge, (uint32_t)done + i);
-			serve(&p, got, data, in);
+			serve_commands(&p, got, data, in);
 		}
 		for (uint32_t i = 0; i < depth; i++)
 			expect_end(&p.a, end[i], c[i].stag, c[i].reference);
 		done += depth;
-		p.a.n_posted = p.b.n_posted = 0; /* the ledger of a million is no use */
+		p.a.n_posted = p.b.n_posted = 0; /* the ledger of a million entries is not used */
 	}
 	atomic_store(&w.over, true);
 	pthread_join(watcher, NULL);
@@ -122,7 +125,7 @@ static void a_million_commands(void **state)
 	pair_close(&p);
 }
 
-/* ---- two who want to end it ---- */
+/* ---- withdraw and close at once ---- */
 
 struct withdrawal {
 	struct ibv_qp *qp;
@@ -138,7 +141,10 @@ static void *withdraw(void *arg)
 	return NULL;
 }
 
-/* The program withdraws what the peer is closing: one of the two does it, and the other hears that it came too late. */
+/*
+ * The program withdraws an STag while the peer closes it: one of the two succeeds, and the other is
+ * told that it came too late.
+ */
 static void end_both_ways(void)
 {
 	struct pair p;
@@ -169,7 +175,7 @@ static void end_both_ways(void)
 	pair_close(&p);
 }
 
-static void stag_is_ended_exactly_once(void **state)
+static void withdraw_and_close_end_an_stag_exactly_once(void **state)
 {
 	unsigned long count = how_many(50, 2000);
 
@@ -177,12 +183,12 @@ static void stag_is_ended_exactly_once(void **state)
 		end_both_ways();
 }
 
-/* ---- peers that die ---- */
+/* ---- peers that are killed ---- */
 
 #define TOGETHER 10 /* connections to one process */
 
-/* A process that takes commands, and never ends one. */
-static int be_a_peer(void)
+/* Runs a process that receives commands and never closes one. */
+static int run_peer(void)
 {
 	struct side s[TOGETHER];
 	struct region *got;
@@ -256,7 +262,7 @@ static void kill_one(void)
 	fclose(ports);
 }
 
-static void a_thousand_killed_connections(void **state)
+static void killed_peers_leave_no_stag_open(void **state)
 {
 	unsigned long count = how_many(1, 100);
 
@@ -267,13 +273,13 @@ static void a_thousand_killed_connections(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_million_commands),
-		cmocka_unit_test(stag_is_ended_exactly_once),
-		cmocka_unit_test(a_thousand_killed_connections),
+		cmocka_unit_test(million_commands_leave_no_stag_open),
+		cmocka_unit_test(withdraw_and_close_end_an_stag_exactly_once),
+		cmocka_unit_test(killed_peers_leave_no_stag_open),
 	};
 
 	if (argc > 1)
-		return be_a_peer();
+		return run_peer();
 	dice_start();
 	return cmocka_run_group_tests_name("one_shot_many", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_order.c - the send queue's order: signalling, fences, depths; and what
- * becomes of work when its queue pair ends.
+ * test_order.c - the send queue's order: signalling, fences, depths; and the fate of requests when
+ * their queue pair ends.
  */
 #include "side.h"
 
@@ -22,7 +22,7 @@ static void only_signalled_work_completes(void **state)
 	from = own_region(&p.a, 8);
 	lent = lend_region(&p.b, 8, ALL_REMOTE);
 	sge = piece(from, 0, 8);
-	for (int i = 0; i < 64; i++) { /* eight times the queue: what is done makes room */
+	for (int i = 0; i < 64; i++) { /* eight times the queue: completed requests make room */
 		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
 					 .sg_list = &sge,
 					 .num_sge = 1,
@@ -38,8 +38,8 @@ static void only_signalled_work_completes(void **state)
 	pair_close(&p);
 }
 
-/* A queue that is full says ENOMEM, and how far it came. */
-static void full_queue_refuses(void **state)
+/* A full queue returns ENOMEM and the first request that was not posted. */
+static void post_to_a_full_queue_is_refused(void **state)
 {
 	struct pair p;
 	struct region *sink, *lent;
@@ -86,7 +86,7 @@ static void reads_beyond_the_ord_wait(void **state)
 	pair_close(&p);
 }
 
-static void read_without_any_ord_is_refused(void **state)
+static void read_with_ord_0_is_refused(void **state)
 {
 	struct pair p;
 	struct region *r;
@@ -102,7 +102,7 @@ static void read_without_any_ord_is_refused(void **state)
 	pair_close(&p);
 }
 
-/* Writes are done before the reads that they follow; they complete after them. */
+/* Writes are carried out before the reads that they follow; they complete after them. */
 static void completions_keep_the_order_of_posts(void **state)
 {
 	struct pair p;
@@ -149,7 +149,7 @@ static void fence_waits_for_the_read(void **state)
 	pair_close(&p);
 }
 
-/* ---- ends ---- */
+/* ---- disconnect, error, reset ---- */
 
 static void modify(struct side *s, enum ibv_qp_state to)
 {
@@ -163,7 +163,7 @@ static void modify(struct side *s, enum ibv_qp_state to)
 		0);
 }
 
-static void error_flushes_all_once(void **state)
+static void error_flushes_each_request_once(void **state)
 {
 	struct pair p;
 	struct region *r, *lent;
@@ -212,7 +212,7 @@ static void requests_posted_in_error_are_flushed(void **state)
 }
 
 /* Everything that was posted before the disconnect arrives. */
-static void disconnect_sends_what_was_posted(void **state)
+static void requests_posted_before_disconnect_arrive(void **state)
 {
 	struct pair p;
 	struct region *from, *to, *lent;
@@ -244,8 +244,8 @@ static void disconnect_sends_what_was_posted(void **state)
 	pair_close(&p);
 }
 
-/* The other side sees the end; nothing hangs, nothing is left. */
-static void destroy_in_the_middle(void **state)
+/* The peer sees the end; nothing hangs, nothing is left. */
+static void queue_pair_is_destroyed_with_requests_in_flight(void **state)
 {
 	struct pair p;
 	struct region *from, *to, *lent, *shown;
@@ -269,8 +269,8 @@ static void destroy_in_the_middle(void **state)
 	pair_close(&p);
 }
 
-/* RESET forgets everything, and tells who made the connection. */
-static void reset_forgets(void **state)
+/* RESET drops all requests and completions, and disconnects. */
+static void reset_drops_requests_and_completions(void **state)
 {
 	struct pair p;
 	struct region *r;
@@ -336,16 +336,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(only_signalled_work_completes),
-		cmocka_unit_test(full_queue_refuses),
+		cmocka_unit_test(post_to_a_full_queue_is_refused),
 		cmocka_unit_test(reads_beyond_the_ord_wait),
-		cmocka_unit_test(read_without_any_ord_is_refused),
+		cmocka_unit_test(read_with_ord_0_is_refused),
 		cmocka_unit_test(completions_keep_the_order_of_posts),
 		cmocka_unit_test(fence_waits_for_the_read),
-		cmocka_unit_test(error_flushes_all_once),
+		cmocka_unit_test(error_flushes_each_request_once),
 		cmocka_unit_test(requests_posted_in_error_are_flushed),
-		cmocka_unit_test(disconnect_sends_what_was_posted),
-		cmocka_unit_test(destroy_in_the_middle),
-		cmocka_unit_test(reset_forgets),
+		cmocka_unit_test(requests_posted_before_disconnect_arrive),
+		cmocka_unit_test(queue_pair_is_destroyed_with_requests_in_flight),
+		cmocka_unit_test(reset_drops_requests_and_completions),
 		cmocka_unit_test(reset_queue_pair_connects_again),
 	};
 

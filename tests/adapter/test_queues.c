@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_queues.c - completion queues, their events and channels, shared receive
- * queues; and what cannot be destroyed while it is used.
+ * test_queues.c - completion queues, their events and channels, shared receive queues; and objects
+ * that cannot be destroyed while in use.
  */
 #include "side.h"
 
@@ -32,8 +32,8 @@ static struct ibv_cq *take_event(struct side *s)
 
 /* ---- completion queues ---- */
 
-/* Too small a queue: the program is told, once, and loses nothing. */
-static void overflow_is_told_once_and_loses_nothing(void **state)
+/* A CQ that is too small reports one overflow, and loses no completion. */
+static void overflow_is_reported_once_and_loses_nothing(void **state)
 {
 	struct pair p;
 	struct region *from, *lent;
@@ -52,7 +52,7 @@ static void overflow_is_told_once_and_loses_nothing(void **state)
 	pair_close(&p);
 }
 
-static void resize_keeps_what_is_there(void **state)
+static void resize_keeps_completions(void **state)
 {
 	struct pair p;
 	struct region *from, *lent;
@@ -75,7 +75,7 @@ static void resize_keeps_what_is_there(void **state)
 
 /* ---- events ---- */
 
-static void arming_gives_one_event(void **state)
+static void armed_cq_raises_one_event(void **state)
 {
 	struct pair p;
 	struct region *from, *in;
@@ -93,11 +93,11 @@ static void arming_gives_one_event(void **state)
 	assert_ptr_equal(take_event(&p.b), p.b.rcq);
 	for (int i = 0; i < 3; i++)
 		expect_received(&p.b, received[i]);
-	assert_false(readable(p.b.channel->fd)); /* it was armed once */
+	assert_false(readable(p.b.channel->fd)); /* the CQ was armed once */
 	pair_close(&p);
 }
 
-/* Armed for solicited events only: a plain send is none, one with the flag is. */
+/* Armed for solicited events only: a plain send raises none, one with the flag does. */
 static void solicited_only_waiter_ignores_other_work(void **state)
 {
 	struct pair p;
@@ -139,7 +139,7 @@ static void failure_wakes_a_solicited_only_waiter(void **state)
 	pair_close(&p);
 }
 
-/* Two queues on one channel: each event says which. */
+/* Two CQs on one channel: each event names its CQ. */
 static void channel_serves_several_queues(void **state)
 {
 	struct pair p;
@@ -192,7 +192,7 @@ static void shared_receives_serve_two_queue_pairs(void **state)
 	fill(out2->at, 64, 2);
 	first = post_receive(&p.b, in, 0, 64);
 	second = post_receive(&p.b, in, 64, 64);
-	note_posted(&q.b, false); /* the numbers are p.b's */
+	note_posted(&q.b, false); /* the wr_ids are p.b's */
 	note_posted(&q.b, false);
 	post_send(&q.a, out2, 0, 64);
 	wc = expect_received(&q.b, first);
@@ -207,7 +207,7 @@ static void shared_receives_serve_two_queue_pairs(void **state)
 }
 
 /* An armed limit raises one event, when fewer receives than the limit are left. */
-static void limit_is_told_once(void **state)
+static void srq_limit_is_reported_once(void **state)
 {
 	struct ibv_srq_attr attr = {.srq_limit = 3};
 	struct pair p;
@@ -234,8 +234,11 @@ static void limit_is_told_once(void **state)
 	pair_close(&p);
 }
 
-/* Receives of a shared queue outlive a queue pair; it says when it takes no more. */
-static void end_of_a_queue_pair_leaves_the_shared_receives(void **state)
+/*
+ * Receives of a shared queue outlive a queue pair; an event reports that the queue pair takes no
+ * more.
+ */
+static void shared_receives_outlive_a_queue_pair(void **state)
 {
 	struct pair p;
 
@@ -249,9 +252,9 @@ static void end_of_a_queue_pair_leaves_the_shared_receives(void **state)
 	pair_close(&p);
 }
 
-/* ---- what is used cannot go ---- */
+/* ---- objects in use ---- */
 
-static void used_things_cannot_be_destroyed(void **state)
+static void objects_in_use_cannot_be_destroyed(void **state)
 {
 	struct pair p;
 	struct region *r;
@@ -273,7 +276,7 @@ static void used_things_cannot_be_destroyed(void **state)
 	assert_int_equal(ibv_dealloc_pd(p.b.pd), EBUSY);
 	assert_int_equal(ibv_dereg_mr(r->mr), EBUSY);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
-	post_receive(&p.b, r, 0, 64); /* all of it works as before */
+	post_receive(&p.b, r, 0, 64); /* everything still works */
 	post_send(&p.a, own_region(&p.a, 64), 0, 64);
 	expect_received(&p.b, p.b.n_posted);
 	pair_close(&p);
@@ -282,17 +285,17 @@ static void used_things_cannot_be_destroyed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(overflow_is_told_once_and_loses_nothing),
-		cmocka_unit_test(resize_keeps_what_is_there),
-		cmocka_unit_test(arming_gives_one_event),
+		cmocka_unit_test(overflow_is_reported_once_and_loses_nothing),
+		cmocka_unit_test(resize_keeps_completions),
+		cmocka_unit_test(armed_cq_raises_one_event),
 		cmocka_unit_test(solicited_only_waiter_ignores_other_work),
 		cmocka_unit_test(failure_wakes_a_solicited_only_waiter),
 		cmocka_unit_test(channel_serves_several_queues),
 		cmocka_unit_test(channel_honours_nonblock),
 		cmocka_unit_test(shared_receives_serve_two_queue_pairs),
-		cmocka_unit_test(limit_is_told_once),
-		cmocka_unit_test(end_of_a_queue_pair_leaves_the_shared_receives),
-		cmocka_unit_test(used_things_cannot_be_destroyed),
+		cmocka_unit_test(srq_limit_is_reported_once),
+		cmocka_unit_test(shared_receives_outlive_a_queue_pair),
+		cmocka_unit_test(objects_in_use_cannot_be_destroyed),
 	};
 
 	return cmocka_run_group_tests_name("queues", tests, NULL, NULL);

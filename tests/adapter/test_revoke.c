@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_revoke.c - when ibv_modify_qp() to ERR, or ibv_dereg_mr(), has returned, the memory is ours: not one byte of the
- * peer's comes any more, and none of what we put there leaves.
+ * test_revoke.c - when ibv_modify_qp() to ERR, or ibv_dereg_mr(), has returned, the memory is the
+ * program's: no byte of the peer's is placed any more, and none that the program writes is sent.
  *
- * First with the one interleaving that matters, forced: a poller that has seen the queue pair well, and gets its lock when
- * it is in error. Then under fire: a peer that writes and reads as fast as it can, and does not stop.
+ * First the one critical interleaving is forced: a poller has seen the queue pair in a good state,
+ * and gets its lock when it is in error. Then the same under load: a peer writes and reads as fast
+ * as it can, and does not stop.
  */
 #include "side.h"
 
@@ -21,7 +22,7 @@
 #define DEPTH	16
 #define MINE	0x5a
 #define THEIRS	0x42
-#define TELLING 16 /* so many of one kind, one behind the other, are no accident */
+#define TELLING 16 /* this many equal bytes in a row are no coincidence */
 #define ACCESS	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
 static void to_error(struct side *s)
@@ -31,7 +32,7 @@ static void to_error(struct side *s)
 	assert_int_equal(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), 0);
 }
 
-static size_t strangers(const uint8_t *at, size_t len)
+static size_t count_foreign_bytes(const uint8_t *at, size_t len)
 {
 	size_t n = 0;
 
@@ -40,9 +41,9 @@ static size_t strangers(const uint8_t *at, size_t len)
 	return n;
 }
 
-/* ---- the one interleaving ---- */
+/* ---- the critical interleaving ---- */
 
-static pthread_mutex_t *_Atomic ambush; /* who tries this lock next, for a poller, is held up */
+static pthread_mutex_t *_Atomic ambush; /* the next trylock of this lock by a poller is held up */
 static atomic_bool caught, may_go;
 
 int __real_pthread_mutex_trylock(pthread_mutex_t *m);
@@ -90,7 +91,7 @@ static void poller_stop(struct poller *p)
 	pthread_join(p->thread, NULL);
 }
 
-static void poller_that_comes_late_places_nothing(void **state)
+static void late_poller_places_nothing(void **state)
 {
 	struct pair p;
 	struct poller poller;
@@ -104,7 +105,8 @@ static void poller_that_comes_late_places_nothing(void **state)
 	atomic_store(&may_go, false);
 	poller_start(&poller, p.b.rcq);
 	await(atomic_load(
-		&to_stag_qp(p.b.qp)->progress.claimed_by)); /* nobody else reads the socket then */
+		&to_stag_qp(p.b.qp)
+			 ->progress.claimed_by)); /* so that no other thread reads the socket */
 	atomic_store(&ambush, &to_stag_qp(p.b.qp)->rx_lock.mutex);
 	await(atomic_load(&caught));
 	expect_sent(&p.a, post_write(&p.a, from, 0, 64, to, 0));
@@ -112,11 +114,11 @@ static void poller_that_comes_late_places_nothing(void **state)
 	memset(to->at, MINE, 64);
 	atomic_store(&may_go, true);
 	poller_stop(&poller);
-	assert_int_equal(strangers(to->at, 64), 0);
+	assert_int_equal(count_foreign_bytes(to->at, 64), 0);
 	pair_close(&p);
 }
 
-/* ---- under fire ---- */
+/* ---- under load ---- */
 
 struct fire {
 	struct pair p;
@@ -127,8 +129,8 @@ struct fire {
 	pthread_t thread;
 };
 
-/* A write, and a read behind it, of this many bytes. */
-static bool shoot(struct fire *f)
+/* Posts a write, and a read behind it, of this many bytes. */
+static bool post_write_and_read(struct fire *f)
 {
 	struct ibv_sge out = piece(f->from, 0, f->size), in = piece(f->back, 0, f->size);
 	struct ibv_send_wr read = {.opcode = IBV_WR_RDMA_READ,
@@ -146,8 +148,8 @@ static bool shoot(struct fire *f)
 	return ibv_post_send(f->p.a.qp, &write, &bad) == 0;
 }
 
-/* Until it fails, as it must: then all that the other side sent has come. */
-static void *fire_on(void *arg)
+/* Posts until a request fails, as one must: by then all that the other side sent has arrived. */
+static void *access_until_failure(void *arg)
 {
 	struct fire *f = arg;
 	unsigned under_way = 0;
@@ -157,7 +159,7 @@ static void *fire_on(void *arg)
 		struct ibv_wc wc[DEPTH];
 		int n;
 
-		while (under_way < DEPTH / 2 && shoot(f))
+		while (under_way < DEPTH / 2 && post_write_and_read(f))
 			under_way++;
 		n = ibv_poll_cq(f->p.a.scq, DEPTH, wc);
 		for (int i = 0; i < n; i++) {
@@ -169,7 +171,7 @@ static void *fire_on(void *arg)
 	return NULL;
 }
 
-static void fire_start(struct fire *f, size_t size)
+static void start_accesses(struct fire *f, size_t size)
 {
 	const struct side_wish w = {.send_wr = DEPTH};
 
@@ -181,7 +183,7 @@ static void fire_start(struct fire *f, size_t size)
 	f->rkey = f->to->mr->rkey;
 	memset(f->from->at, THEIRS, LEN);
 	memset(f->to->at, THEIRS, LEN);
-	assert_int_equal(pthread_create(&f->thread, NULL, fire_on, f), 0);
+	assert_int_equal(pthread_create(&f->thread, NULL, access_until_failure, f), 0);
 }
 
 static size_t longest_run(const uint8_t *at, size_t len, uint8_t of)
@@ -196,8 +198,8 @@ static size_t longest_run(const uint8_t *at, size_t len, uint8_t of)
 }
 
 /*
- * None of our bytes was read. A byte that looks like ours proves nothing: a Terminate may lie
- * in the place of announced data that did not come.
+ * Expects that none of our bytes was read. A single byte that looks like ours proves nothing: a
+ * Terminate may lie in the place of announced data that did not come.
  */
 static void expect_nothing_was_read(const struct fire *f)
 {
@@ -215,13 +217,16 @@ static void revoke_by_dereg(struct fire *f)
 	f->to->mr = NULL;
 }
 
-/* The memory is taken back once the peer is at it. polled: somebody polls the queue pair; else the engine serves it. */
+/*
+ * Takes the memory back while the peer accesses it. polled: a thread polls the queue pair; else the
+ * engine serves it.
+ */
 static void take_back(void (*revoke)(struct fire *f), size_t size, bool polled)
 {
 	struct fire f;
 	struct poller poller;
 
-	fire_start(&f, size);
+	start_accesses(&f, size);
 	if (polled)
 		poller_start(&poller, f.p.b.rcq);
 	await(__atomic_load_n(&f.done, __ATOMIC_RELAXED) > dice(8));
@@ -232,7 +237,7 @@ static void take_back(void (*revoke)(struct fire *f), size_t size, bool polled)
 	pthread_join(f.thread, NULL);
 	if (polled)
 		poller_stop(&poller);
-	assert_int_equal(strangers(f.to->at, f.size), 0);
+	assert_int_equal(count_foreign_bytes(f.to->at, f.size), 0);
 	expect_nothing_was_read(&f);
 	pair_close(&f.p);
 }
@@ -246,12 +251,12 @@ static void take_back_often(void (*revoke)(struct fire *f))
 		take_back(revoke, sizes[i % 4], i / 4 % 2);
 }
 
-static void nothing_comes_after_a_move_to_error(void **state)
+static void no_access_after_modify_to_error(void **state)
 {
 	take_back_often(revoke_in_error);
 }
 
-static void nothing_comes_after_a_deregistration(void **state)
+static void no_access_after_deregistration(void **state)
 {
 	take_back_often(revoke_by_dereg);
 }
@@ -259,9 +264,9 @@ static void nothing_comes_after_a_deregistration(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(poller_that_comes_late_places_nothing),
-		cmocka_unit_test(nothing_comes_after_a_move_to_error),
-		cmocka_unit_test(nothing_comes_after_a_deregistration),
+		cmocka_unit_test(late_poller_places_nothing),
+		cmocka_unit_test(no_access_after_modify_to_error),
+		cmocka_unit_test(no_access_after_deregistration),
 	};
 
 	dice_start();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_sleepers.c - threads that sleep on a completion channel while others
- * poll or sleep there too: what comes wakes somebody, whoever looked last.
+ * test_sleepers.c - threads that sleep on a completion channel while others poll it or sleep on it,
+ * too: a completion wakes one of them, whichever thread watched the sockets last.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -16,12 +16,12 @@
 struct sleeper {
 	pthread_t thread;
 	struct ibv_comp_channel *channel;
-	_Atomic pid_t tid; /* 0: it has not begun */
+	_Atomic pid_t tid; /* 0: the thread has not started */
 	_Atomic bool ended;
 	_Atomic int ret;
 };
 
-static void *sleep_on(void *arg)
+static void *wait_for_cq_event(void *arg)
 {
 	struct sleeper *s = arg;
 	struct ibv_cq *cq;
@@ -35,10 +35,10 @@ static void *sleep_on(void *arg)
 	return NULL;
 }
 
-static void go_to_sleep(struct sleeper *s, struct ibv_comp_channel *channel)
+static void start_sleeper(struct sleeper *s, struct ibv_comp_channel *channel)
 {
 	*s = (struct sleeper){.channel = channel};
-	assert_int_equal(pthread_create(&s->thread, NULL, sleep_on, s), 0);
+	assert_int_equal(pthread_create(&s->thread, NULL, wait_for_cq_event, s), 0);
 	await(s->tid);
 	await_asleep(s->tid);
 }
@@ -54,19 +54,19 @@ static void on_signal(int sig)
 {
 }
 
-static void interrupt(struct sleeper *s)
+static void interrupt_sleeper(struct sleeper *s)
 {
 	struct sigaction act = {.sa_handler = on_signal};
 
 	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
-	/* one that comes before it sleeps is lost */
+	/* repeated: a signal before the thread sleeps is lost */
 	await((pthread_kill(s->thread, SIGUSR1), s->ended));
 	assert_int_equal(s->ret, -1);
 	assert_int_equal(pthread_join(s->thread, NULL), 0);
 }
 
-/* The second pair's b completes where the first one's does. */
-static void open_two(struct pair *one, struct pair *two)
+/* Side b of the second pair uses the CQ of side b of the first. */
+static void open_pairs_on_one_cq(struct pair *one, struct pair *two)
 {
 	struct side_wish shared = {.channel = true};
 
@@ -75,14 +75,14 @@ static void open_two(struct pair *one, struct pair *two)
 	pair_open(two, NULL, &shared);
 }
 
-static void close_two(struct pair *one, struct pair *two)
+static void close_pairs_on_one_cq(struct pair *one, struct pair *two)
 {
 	side_close(&two->a);
 	side_close(&two->b);
 	pair_close(one);
 }
 
-static void poll_in_vain(struct ibv_cq *cq, int times)
+static void poll_empty_cq(struct ibv_cq *cq, int times)
 {
 	struct ibv_wc wc;
 
@@ -90,8 +90,11 @@ static void poll_in_vain(struct ibv_cq *cq, int times)
 		assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
 }
 
-/* A slow poller may find that it is done already: then the sleeper's event is there. */
-static void poll_for_a_while(struct ibv_cq *cq, int times)
+/*
+ * Polls until the first completion: a slow poller may find the write done, and then the sleeper's
+ * event is there already.
+ */
+static void poll_until_completion(struct ibv_cq *cq, int times)
 {
 	struct ibv_wc wc;
 
@@ -99,7 +102,7 @@ static void poll_for_a_while(struct ibv_cq *cq, int times)
 		;
 }
 
-static void send_to(struct pair *p)
+static void send_one_message(struct pair *p)
 {
 	struct region *in = own_region(&p->b, 64), *out = own_region(&p->a, 64);
 
@@ -107,8 +110,8 @@ static void send_to(struct pair *p)
 	expect_sent(&p->a, post_send(&p->a, out, 0, 64));
 }
 
-/* A thread sleeps; another polls for a new queue pair, and gives up. */
-static void a_sleeper_hears_of_what_a_poller_left(void **state)
+/* A thread sleeps; another thread polls a queue pair opened since, and stops. */
+static void sleeper_is_woken_after_a_poller_stopped(void **state)
 {
 	struct side_wish with_channel = {.channel = true}, shared;
 	struct pair one, two;
@@ -116,17 +119,17 @@ static void a_sleeper_hears_of_what_a_poller_left(void **state)
 
 	pair_open(&one, NULL, &with_channel);
 	assert_int_equal(ibv_req_notify_cq(one.b.rcq, 0), 0);
-	go_to_sleep(&s, one.b.channel);
+	start_sleeper(&s, one.b.channel);
 	shared = (struct side_wish){.cq = one.b.rcq, .pd = one.b.pd};
 	pair_open(&two, NULL, &shared);
-	poll_in_vain(one.b.rcq, 200);
-	send_to(&two);
+	poll_empty_cq(one.b.rcq, 200);
+	send_one_message(&two);
 	expect_woken(&s);
-	close_two(&one, &two);
+	close_pairs_on_one_cq(&one, &two);
 }
 
-/* The one who slept last watched more sockets than the one who sleeps on. */
-static void a_sleeper_hears_of_what_another_left(void **state)
+/* The thread that stopped sleeping watched more sockets than the one that still sleeps. */
+static void sleeper_is_woken_after_another_sleeper_stopped(void **state)
 {
 	struct side_wish with_channel = {.channel = true}, shared;
 	struct sleeper first, second;
@@ -134,18 +137,18 @@ static void a_sleeper_hears_of_what_another_left(void **state)
 
 	pair_open(&one, NULL, &with_channel);
 	assert_int_equal(ibv_req_notify_cq(one.b.rcq, 0), 0);
-	go_to_sleep(&first, one.b.channel);
+	start_sleeper(&first, one.b.channel);
 	shared = (struct side_wish){.cq = one.b.rcq, .pd = one.b.pd};
 	pair_open(&two, NULL, &shared);
-	go_to_sleep(&second, one.b.channel);
-	interrupt(&second);
-	send_to(&two);
+	start_sleeper(&second, one.b.channel);
+	interrupt_sleeper(&second);
+	send_one_message(&two);
 	expect_woken(&first);
-	close_two(&one, &two);
+	close_pairs_on_one_cq(&one, &two);
 }
 
-/* The stream is full; who polled, and would see room, goes to sleep in favour of another. */
-static void a_full_stream_goes_on_while_one_sleeps(void **state)
+/* The stream is full; the thread that polled, and would have noticed room, now sleeps. */
+static void blocked_write_completes_while_its_poller_sleeps(void **state)
 {
 	struct side_wish with_channel = {.channel = true};
 	struct region *from, *to;
@@ -157,39 +160,39 @@ static void a_full_stream_goes_on_while_one_sleeps(void **state)
 	to = lend_region(&p.a, BIG, IBV_ACCESS_REMOTE_WRITE);
 	assert_int_equal(ibv_req_notify_cq(p.b.scq, 0), 0);
 	post_write(&p.b, from, 0, BIG, to, 0);
-	poll_for_a_while(p.b.scq, 100);
+	poll_until_completion(p.b.scq, 100);
 	s = (struct sleeper){.channel = p.b.channel};
-	assert_int_equal(pthread_create(&s.thread, NULL, sleep_on, &s), 0);
+	assert_int_equal(pthread_create(&s.thread, NULL, wait_for_cq_event, &s), 0);
 	expect_woken(&s);
 	pair_close(&p);
 }
 
-/* Two sleep; each of two events wakes one. */
-static void each_event_wakes_one(void **state)
+/* Two threads sleep; each of two events wakes one. */
+static void each_event_wakes_one_sleeper(void **state)
 {
 	struct sleeper first, second;
 	struct pair one, two;
 
-	open_two(&one, &two);
+	open_pairs_on_one_cq(&one, &two);
 	assert_int_equal(ibv_req_notify_cq(one.b.rcq, 0), 0);
-	go_to_sleep(&first, one.b.channel);
-	go_to_sleep(&second, one.b.channel);
-	send_to(&one);
+	start_sleeper(&first, one.b.channel);
+	start_sleeper(&second, one.b.channel);
+	send_one_message(&one);
 	await(first.ended || second.ended);
 	assert_int_equal(ibv_req_notify_cq(one.b.rcq, 0), 0);
-	send_to(&two);
+	send_one_message(&two);
 	expect_woken(&first);
 	expect_woken(&second);
-	close_two(&one, &two);
+	close_pairs_on_one_cq(&one, &two);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_sleeper_hears_of_what_a_poller_left),
-		cmocka_unit_test(a_sleeper_hears_of_what_another_left),
-		cmocka_unit_test(a_full_stream_goes_on_while_one_sleeps),
-		cmocka_unit_test(each_event_wakes_one),
+		cmocka_unit_test(sleeper_is_woken_after_a_poller_stopped),
+		cmocka_unit_test(sleeper_is_woken_after_another_sleeper_stopped),
+		cmocka_unit_test(blocked_write_completes_while_its_poller_sleeps),
+		cmocka_unit_test(each_event_wakes_one_sleeper),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Queue pairs on a disk of the test's own, which holds what it is told to hold: who waits for whom, and what happens to
- * what is under way when something ends.
+ * Queue pairs on a simulated disk that holds operations back: which requests wait for which, and
+ * what happens to operations in flight when something ends.
  */
 #include "order.h"
 #include "storage.h"
@@ -47,7 +47,7 @@ static int close_scene(void **state)
 	return 0;
 }
 
-/* In its place a queue pair that gives up some order. */
+/* Replaces the queue pair by one that gives up some order. */
 static void relax(struct scene *t, uint32_t what, uint32_t depth)
 {
 	struct user_wish wish = {.attr = {.relax = what, .depth = depth}};
@@ -61,12 +61,12 @@ static void hold_all(struct scene *t)
 	atomic_store(&t->disk.held, UINT64_MAX);
 }
 
-static void let_go(struct scene *t)
+static void release_all(struct scene *t)
 {
 	atomic_store(&t->disk.held, 0);
 }
 
-/* So many have come to the disk, and after a good while no more. */
+/* Expects n operations at the disk, and no more after many polls. */
 static void expect_pending(struct scene *t, unsigned int n)
 {
 	struct ibv_wc wc;
@@ -78,12 +78,12 @@ static void expect_pending(struct scene *t, unsigned int n)
 
 static void expect_both_done(struct scene *t)
 {
-	let_go(t);
+	release_all(t);
 	expect_done(&t->u, 1);
 	expect_done(&t->u, 2);
 }
 
-/* ---- who waits ---- */
+/* ---- order of requests ---- */
 
 static void disjoint_requests_run_at_once_and_complete_in_order(void **state)
 {
@@ -98,7 +98,7 @@ static void disjoint_requests_run_at_once_and_complete_in_order(void **state)
 	expect_both_done(t);
 }
 
-static void completions_come_as_they_are_ready_where_that_is_allowed(void **state)
+static void relaxed_completions_come_as_operations_finish(void **state)
 {
 	struct scene *t = *state;
 
@@ -108,12 +108,12 @@ static void completions_come_as_they_are_ready_where_that_is_allowed(void **stat
 	post_write(&t->u, 2, 4096, 4096, 8192, 0);
 	expect_done(&t->u, 2);
 	expect_pending(t, 1);
-	let_go(t);
+	release_all(t);
 	expect_done(&t->u, 1);
 }
 
 /* A slow request holds its entry while the queue is used many times over. */
-static void a_slow_one_takes_one_entry_only(void **state)
+static void slow_request_occupies_one_queue_entry(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.attr.relax = NO_ORDER, .send_wr = 4};
@@ -130,7 +130,7 @@ static void a_slow_one_takes_one_entry_only(void **state)
 	post(&t->u, &wr);
 	post_add(&t->u, 1001, 0, 8, 3);
 	for (uint64_t i = 0; i < 100; i++) {
-		hold_all(t); /* nobody makes room before we look */
+		hold_all(t); /* no completion frees an entry before the next check */
 		post_write(&t->u, i, 0, 8, 4096 + i * 8, 0);
 		post_write(&t->u, i, 0, 8, 8192 + i * 8, 0);
 		assert_int_equal(ibv_post_send(t->u.qp, &wr, &bad), ENOMEM);
@@ -139,7 +139,7 @@ static void a_slow_one_takes_one_entry_only(void **state)
 		expect_done(&t->u, i);
 		hold_all(t);
 	}
-	let_go(t);
+	release_all(t);
 	assert_true(await_wc(t->u.scq).wr_id >= 1000);
 	assert_true(await_wc(t->u.scq).wr_id >= 1000);
 	assert_string_equal(t->disk.image, "slow");
@@ -178,8 +178,9 @@ static void overlapping_requests_wait_unless_relaxed(void **state)
 			hold_all(t);
 			post_kind(t, 1, pairs[i].first, 0);
 			post_kind(t, 2, pairs[i].second, 0);
-			assert_int_equal(l->under_way, 1 + given_up); /* atomics wait inside */
-			let_go(t);
+			assert_int_equal(l->under_way,
+					 1 + given_up); /* an atomic waits inside the lane */
+			release_all(t);
 			await_wc(t->u.scq);
 			await_wc(t->u.scq);
 		}
@@ -190,7 +191,7 @@ static void overlapping_requests_wait_unless_relaxed(void **state)
  * For any length, across any boundary, the second operation waits if they share a byte, and
  * only then.
  */
-static void every_length_is_looked_at(void **state)
+static void overlap_is_found_for_every_length(void **state)
 {
 	struct scene *t = *state;
 	const struct lane *l = &to_stag_qp(t->u.qp)->storage.store->lane;
@@ -225,7 +226,7 @@ static void two_reads_do_not_wait(void **state)
 	expect_both_done(t);
 }
 
-static void a_fence_waits_for_all_and_all_behind_it_for_its_beginning(void **state)
+static void fence_waits_for_all_before_it_and_all_behind_wait_for_its_start(void **state)
 {
 	struct scene *t = *state;
 
@@ -237,13 +238,13 @@ static void a_fence_waits_for_all_and_all_behind_it_for_its_beginning(void **sta
 	expect_pending(t, 1);
 	atomic_store(&t->disk.held, MIB);
 	expect_done(&t->u, 1);
-	expect_pending(t, 2); /* begun, both */
-	let_go(t);
+	expect_pending(t, 2); /* both have begun */
+	release_all(t);
 	expect_done(&t->u, 2);
 	expect_done(&t->u, 3);
 }
 
-static void a_barrier_waits_for_all_and_all_behind_it_for_its_end(void **state)
+static void barrier_waits_for_all_before_it_and_all_behind_wait_for_its_end(void **state)
 {
 	struct scene *t = *state;
 
@@ -254,7 +255,7 @@ static void a_barrier_waits_for_all_and_all_behind_it_for_its_end(void **state)
 	post_read(&t->u, 3, 4096, 8, 4096, 0);
 	expect_pending(t, 1);
 	assert_int_equal(t->disk.pending[0].io.kind, MEDIA_IO_WRITE);
-	let_go(t);
+	release_all(t);
 	for (uint64_t i = 1; i <= 3; i++)
 		expect_done(&t->u, i);
 	assert_int_equal(t->disk.n_writes, 0); /* flushed */
@@ -269,7 +270,7 @@ static void post_write_to(struct scene *t, uint64_t id, struct ibv_mr *region)
 	post(&t->u, &wr);
 }
 
-static void a_barrier_is_about_all_media(void **state)
+static void barrier_flushes_all_media(void **state)
 {
 	struct scene *t = *state;
 	struct storage other;
@@ -287,13 +288,13 @@ static void a_barrier_is_about_all_media(void **state)
 	expect_done(&t->u, 3);
 	assert_int_equal(t->disk.n_writes, 0);
 	assert_int_equal(disk.n_writes, 0);
-	relax(t, 0, 0); /* the old one holds the medium */
+	relax(t, 0, 0); /* the old queue pair holds the medium */
 	storage_close(&other);
 	sim_disk_free(&disk);
 }
 
-/* Order is given up where both regions say so. */
-static void two_regions_on_the_same_bytes_keep_the_order_of_one(void **state)
+/* Order is given up only if both regions give it up. */
+static void overlapping_regions_keep_order_unless_both_relax_it(void **state)
 {
 	struct scene *t = *state;
 	struct stagdv_store_attr attr = {.length = SPACE, .access = ALL_RIGHTS, .relax = NO_ORDER};
@@ -307,7 +308,7 @@ static void two_regions_on_the_same_bytes_keep_the_order_of_one(void **state)
 	assert_int_equal(ibv_dereg_mr(loose), 0);
 }
 
-static void no_more_go_than_the_depth_allows(void **state)
+static void operations_in_flight_are_limited_by_the_depth(void **state)
 {
 	struct scene *t = *state;
 
@@ -316,14 +317,14 @@ static void no_more_go_than_the_depth_allows(void **state)
 	for (uint64_t i = 0; i < 20; i++)
 		post_write(&t->u, i, 0, 8, i * 8, 0);
 	expect_pending(t, 3);
-	let_go(t);
+	release_all(t);
 	for (uint64_t i = 0; i < 20; i++)
 		expect_done(&t->u, i);
 }
 
-/* ---- accepted ---- */
+/* ---- accepted writes ---- */
 
-static void an_accepted_write_has_left_the_callers_memory(void **state)
+static void accepted_write_no_longer_needs_the_callers_memory(void **state)
 {
 	struct scene *t = *state;
 	const int accepted = STAGDV_SEND_ACCEPTED;
@@ -334,17 +335,20 @@ static void an_accepted_write_has_left_the_callers_memory(void **state)
 	memcpy(first, t->s.mem + 100, sizeof(first));
 	post_write(&t->u, 1, 100, sizeof(first), 4000, accepted);
 	expect_done(&t->u, 1);
-	memset(t->s.mem, 0, 4096); /* it is ours again */
+	memset(t->s.mem, 0, 4096); /* the memory is the caller's again */
 	post_read(&t->u, 2, 8192, sizeof(first), 4000, 0);
-	expect_pending(t, 1); /* the read waits for it, as ever */
-	let_go(t);
+	expect_pending(t, 1); /* the read waits for the write, as always */
+	release_all(t);
 	expect_done(&t->u, 2);
 	assert_memory_equal(t->s.mem + 8192, first, sizeof(first));
 	assert_memory_equal(t->disk.image + 4000, first, sizeof(first));
 }
 
-/* As many as may be under way, and the queue is free for others; what is behind them completes in turn. */
-static void accepted_writes_take_no_room_in_the_queue(void **state)
+/*
+ * Up to the depth, accepted writes leave the queue free for other requests; requests behind them
+ * complete in order.
+ */
+static void accepted_writes_occupy_no_queue_entries(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.attr.level = STAGDV_LEVEL_ACCEPTED, .send_wr = 4};
@@ -358,10 +362,11 @@ static void accepted_writes_take_no_room_in_the_queue(void **state)
 		expect_done(&t->u, i);
 	}
 	memset(t->s.mem, 5, 8);
-	post_write(&t->u, 4, 0, 8, word_offset(4), 0); /* no more go: it waits, with its memory */
+	post_write(&t->u, 4, 0, 8, word_offset(4),
+		   0); /* the depth is reached: this write waits, with its memory */
 	post_barrier(&t->u, 5);
 	expect_pending(t, 4);
-	let_go(t);
+	release_all(t);
 	expect_done(&t->u, 4);
 	expect_done(&t->u, 5);
 	for (unsigned int i = 0; i < 5; i++)
@@ -369,8 +374,8 @@ static void accepted_writes_take_no_room_in_the_queue(void **state)
 	assert_int_equal(t->disk.n_writes, 0); /* flushed */
 }
 
-/* The memory of a write behind a fence may be what an earlier read fills. */
-static void behind_a_fence_bytes_are_taken_when_it_goes(void **state)
+/* A write behind a fence may have the sink of an earlier read as its source. */
+static void fenced_write_reads_its_source_when_it_starts(void **state)
 {
 	struct scene *t = *state;
 
@@ -392,12 +397,12 @@ static void write_too_long_for_a_buffer_completes_when_visible(void **state)
 	hold_all(t);
 	post_write(&t->u, 1, 0, MEDIA_BUFFER_SIZE + 1, 0, STAGDV_SEND_ACCEPTED);
 	expect_pending(t, 1);
-	let_go(t);
+	release_all(t);
 	expect_done(&t->u, 1);
 }
 
-/* Too late for its completion: the queue pair ends, whatever its order. */
-static void an_accepted_write_that_is_lost_ends_the_queue_pair(void **state)
+/* A failure after the completion ends the queue pair, whatever its order. */
+static void failed_accepted_write_ends_the_queue_pair(void **state)
 {
 	struct scene *t = *state;
 
@@ -408,16 +413,16 @@ static void an_accepted_write_that_is_lost_ends_the_queue_pair(void **state)
 		post_write(&t->u, 1, 0, 8, 0, STAGDV_SEND_ACCEPTED);
 		expect_done(&t->u, 1);
 		post_barrier(&t->u, 2);
-		let_go(t);
+		release_all(t);
 		expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
 		expect_state(&t->u, IBV_QPS_ERR);
 		atomic_store(&t->disk.error, 0);
 	}
 }
 
-/* ---- settings that change while it is open ---- */
+/* ---- attributes that change while the region is in use ---- */
 
-static void change(struct scene *t, uint32_t what, uint32_t level, int mask)
+static void change_store_region(struct scene *t, uint32_t what, uint32_t level, int mask)
 {
 	struct stagdv_store_qp_attr attr = {.relax = what, .level = level}, now;
 
@@ -429,34 +434,34 @@ static void change(struct scene *t, uint32_t what, uint32_t level, int mask)
 		assert_int_equal(now.level, level);
 }
 
-static void a_new_level_is_that_of_what_is_posted_next(void **state)
+static void changed_level_applies_to_later_posts(void **state)
 {
 	struct scene *t = *state;
 
 	post_write(&t->u, 1, 0, 8, word_offset(0), 0);
 	expect_done(&t->u, 1);
-	assert_int_equal(t->disk.n_writes, 1); /* a power cut may undo it */
-	change(t, NO_ORDER, STAGDV_LEVEL_DURABLE, STAGDV_STORE_LEVEL);
+	assert_int_equal(t->disk.n_writes, 1); /* a power failure may undo it */
+	change_store_region(t, NO_ORDER, STAGDV_LEVEL_DURABLE, STAGDV_STORE_LEVEL);
 	post_write(&t->u, 2, 0, 8, word_offset(1), 0);
 	expect_done(&t->u, 2);
 	assert_int_equal(t->disk.n_writes, 1);
-	change(t, 0, STAGDV_LEVEL_VISIBLE, STAGDV_STORE_LEVEL);
+	change_store_region(t, 0, STAGDV_LEVEL_VISIBLE, STAGDV_STORE_LEVEL);
 	post_write(&t->u, 3, 0, 8, word_offset(2), 0);
 	expect_done(&t->u, 3);
 	assert_int_equal(t->disk.n_writes, 2);
 }
 
-static void a_new_order_holds_between_those_that_have_it(void **state)
+static void changed_order_applies_between_requests_posted_with_it(void **state)
 {
 	struct scene *t = *state;
 
 	hold_all(t);
 	post_write(&t->u, 1, 0, 8, 0, 0);
-	change(t, STAGDV_RELAX_WRITES, STAGDV_LEVEL_DURABLE, STAGDV_STORE_RELAX);
-	post_write(&t->u, 2, 8, 8, 0, 0); /* the first has not given it up */
+	change_store_region(t, STAGDV_RELAX_WRITES, STAGDV_LEVEL_DURABLE, STAGDV_STORE_RELAX);
+	post_write(&t->u, 2, 8, 8, 0, 0); /* the first write has not given it up */
 	expect_pending(t, 1);
 	expect_both_done(t);
-	assert_int_equal(t->disk.n_writes, 2); /* its level is as it was */
+	assert_int_equal(t->disk.n_writes, 2); /* its level is unchanged */
 	hold_all(t);
 	post_write(&t->u, 1, 0, 8, 0, 0);
 	post_write(&t->u, 2, 8, 8, 0, 0);
@@ -466,23 +471,23 @@ static void a_new_order_holds_between_those_that_have_it(void **state)
 
 /* ---- errors of the disk ---- */
 
-static void in_order_an_error_ends_the_queue_pair(void **state)
+static void error_ends_an_ordered_queue_pair(void **state)
 {
 	struct scene *t = *state;
 
 	hold_all(t);
 	atomic_store(&t->disk.error, -EIO);
 	post_write(&t->u, 1, 0, 8, 0, 0);
-	post_write(&t->u, 2, 0, 8, 0, 0); /* waits, and never goes */
+	post_write(&t->u, 2, 0, 8, 0, 0); /* waits, and is never started */
 	post_write(&t->u, 3, 0, 8, 4096, 0);
-	let_go(t);
+	release_all(t);
 	expect_failed(&t->u, 1, IBV_WC_REM_OP_ERR);
 	expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
 	expect_failed(&t->u, 3, IBV_WC_WR_FLUSH_ERR);
 	expect_state(&t->u, IBV_QPS_ERR);
 }
 
-static void without_order_an_error_is_its_own(void **state)
+static void error_of_a_relaxed_queue_pair_fails_one_request(void **state)
 {
 	struct scene *t = *state;
 
@@ -495,8 +500,11 @@ static void without_order_an_error_is_its_own(void **state)
 	expect_done(&t->u, 2);
 }
 
-/* Requests before the bad one are carried out, held back or not; those behind it never go. */
-static void a_bad_key_lets_those_before_it_finish(void **state)
+/*
+ * Requests before the failed one are carried out, held back or not; those behind it are never
+ * started.
+ */
+static void requests_before_a_bad_key_complete(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_sge sge = piece(&t->s, 0, 8);
@@ -510,7 +518,7 @@ static void a_bad_key_lets_those_before_it_finish(void **state)
 	post(&t->u, &wr);
 	post_write(&t->u, 4, 0, 8, 64, 0);
 	expect_pending(t, 1);
-	let_go(t);
+	release_all(t);
 	expect_done(&t->u, 1);
 	expect_done(&t->u, 2);
 	expect_failed(&t->u, 3, IBV_WC_REM_ACCESS_ERR);
@@ -519,9 +527,9 @@ static void a_bad_key_lets_those_before_it_finish(void **state)
 	assert_int_equal(t->disk.image[64], 0);
 }
 
-/* ---- ends ---- */
+/* ---- destruction, reset, deregistration ---- */
 
-static void the_error_state_flushes_when_the_disk_has_let_go(void **state)
+static void error_state_flushes_after_the_disk_has_finished(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -533,14 +541,14 @@ static void the_error_state_flushes_when_the_disk_has_let_go(void **state)
 	expect_state(&t->u, IBV_QPS_ERR);
 	post_write(&t->u, 3, 0, 8, 0, 0);
 	expect_pending(t, 1); /* and nothing has completed */
-	let_go(t);
+	release_all(t);
 	media_poll(((struct stag_medium *)t->s.medium)->media);
 	await_wc(t->u.scq);
 	expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
 	expect_failed(&t->u, 3, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* On another thread: something that is to wait for the disk. */
+/* Runs a call that has to wait for the disk on another thread. */
 struct ending {
 	struct scene *t;
 	int (*end)(struct scene *t);
@@ -568,25 +576,25 @@ static void expect_to_wait(struct scene *t, int (*end)(struct scene *t))
 		sched_yield();
 		assert_false(atomic_load(&e.ended));
 	}
-	let_go(t);
-	while (!atomic_load(&e.ended)) { /* who waits may poll, or not */
+	release_all(t);
+	while (!atomic_load(&e.ended)) { /* whether or not the waiting thread polls */
 		media_poll(((struct stag_medium *)t->s.medium)->media);
 		sched_yield();
 	}
 	pthread_join(e.thread, NULL);
 }
 
-static int destroy(struct scene *t)
+static int destroy_queue_pair(struct scene *t)
 {
 	return ibv_destroy_qp(t->u.qp);
 }
 
-static void destroying_waits_for_what_is_under_way(void **state)
+static void destroy_waits_for_operations_in_flight(void **state)
 {
 	struct scene *t = *state;
 	struct user old = t->u;
 
-	expect_to_wait(t, destroy);
+	expect_to_wait(t, destroy_queue_pair);
 	user_open(&t->u, &t->s, NULL);
 	assert_int_equal(ibv_destroy_cq(old.scq), 0);
 	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
@@ -601,23 +609,23 @@ static void accepted_write_outlives_its_queue_pair(void **state)
 	memset(t->s.mem + 4096, 9, 8);
 	post_write(&t->u, 2, 4096, 8, 8192, STAGDV_SEND_ACCEPTED);
 	expect_done(&t->u, 2);
-	expect_to_wait(t, destroy);
+	expect_to_wait(t, destroy_queue_pair);
 	assert_int_equal(t->disk.image[8192], 9);
 	user_open(&t->u, &t->s, NULL);
 	assert_int_equal(ibv_destroy_cq(old.scq), 0);
 	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
 }
 
-static int reset(struct scene *t)
+static int reset_queue_pair(struct scene *t)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 
 	return ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE);
 }
 
-static void resetting_waits_for_what_is_under_way(void **state)
+static void reset_waits_for_operations_in_flight(void **state)
 {
-	expect_to_wait(*state, reset);
+	expect_to_wait(*state, reset_queue_pair);
 }
 
 static int dereg_memory(struct scene *t)
@@ -625,7 +633,7 @@ static int dereg_memory(struct scene *t)
 	return ibv_dereg_mr(t->s.mr);
 }
 
-static void memory_is_not_deregistered_under_the_disk(void **state)
+static void memory_deregistration_waits_for_the_disk(void **state)
 {
 	struct scene *t = *state;
 
@@ -638,7 +646,7 @@ static int dereg_region(struct scene *t)
 	return ibv_dereg_mr(t->s.region);
 }
 
-static void a_region_is_not_deregistered_in_the_middle(void **state)
+static void store_region_deregistration_waits_for_the_disk(void **state)
 {
 	struct stagdv_store_attr attr = {.length = SPACE, .access = ALL_RIGHTS};
 	struct scene *t = *state;
@@ -648,7 +656,7 @@ static void a_region_is_not_deregistered_in_the_middle(void **state)
 }
 
 /* Operations in flight belong to the parent: a child does not wait for them. */
-static void a_forked_child_destroys_what_it_inherited(void **state)
+static void forked_child_destroys_inherited_queue_pair_without_waiting(void **state)
 {
 	struct scene *t = *state;
 	int status;
@@ -671,7 +679,7 @@ static void a_forked_child_destroys_what_it_inherited(void **state)
 
 /* ---- guarded memory ---- */
 
-static void a_hazard_stands_while_the_disk_has_the_memory(void **state)
+static void hazard_is_set_while_the_disk_uses_the_memory(void **state)
 {
 	struct scene *t = *state;
 	static uint64_t word, hazards[1];
@@ -686,13 +694,13 @@ static void a_hazard_stands_while_the_disk_has_the_memory(void **state)
 	post(&t->u, &wr);
 	expect_pending(t, 1);
 	assert_int_equal(__atomic_load_n(&hazards[0], __ATOMIC_SEQ_CST), 77);
-	wr.wr_id = 2; /* there is one cell: it goes when the first has ended */
+	wr.wr_id = 2; /* there is only one cell: the second starts when the first has ended */
 	wr.wr.rdma.remote_addr = 8192;
 	post(&t->u, &wr);
 	expect_pending(t, 1);
 	expect_both_done(t);
 	assert_int_equal(__atomic_load_n(&hazards[0], __ATOMIC_SEQ_CST), 0);
-	__atomic_store_n(&hazards[0], 99, __ATOMIC_SEQ_CST); /* somebody else's */
+	__atomic_store_n(&hazards[0], 99, __ATOMIC_SEQ_CST); /* another region's hazard */
 	post(&t->u, &wr);
 	expect_pending(t, 0);
 	__atomic_store_n(&hazards[0], 0, __ATOMIC_SEQ_CST);
@@ -732,34 +740,34 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(disjoint_requests_run_at_once_and_complete_in_order),
-		STORY(completions_come_as_they_are_ready_where_that_is_allowed),
-		STORY(a_slow_one_takes_one_entry_only),
+		STORY(relaxed_completions_come_as_operations_finish),
+		STORY(slow_request_occupies_one_queue_entry),
 		STORY(overlapping_requests_wait_unless_relaxed),
-		STORY(every_length_is_looked_at),
+		STORY(overlap_is_found_for_every_length),
 		STORY(two_reads_do_not_wait),
-		STORY(a_fence_waits_for_all_and_all_behind_it_for_its_beginning),
-		STORY(a_barrier_waits_for_all_and_all_behind_it_for_its_end),
-		STORY(a_barrier_is_about_all_media),
-		STORY(two_regions_on_the_same_bytes_keep_the_order_of_one),
-		STORY(no_more_go_than_the_depth_allows),
-		STORY(an_accepted_write_has_left_the_callers_memory),
-		STORY(accepted_writes_take_no_room_in_the_queue),
-		STORY(behind_a_fence_bytes_are_taken_when_it_goes),
+		STORY(fence_waits_for_all_before_it_and_all_behind_wait_for_its_start),
+		STORY(barrier_waits_for_all_before_it_and_all_behind_wait_for_its_end),
+		STORY(barrier_flushes_all_media),
+		STORY(overlapping_regions_keep_order_unless_both_relax_it),
+		STORY(operations_in_flight_are_limited_by_the_depth),
+		STORY(accepted_write_no_longer_needs_the_callers_memory),
+		STORY(accepted_writes_occupy_no_queue_entries),
+		STORY(fenced_write_reads_its_source_when_it_starts),
 		STORY(write_too_long_for_a_buffer_completes_when_visible),
-		STORY(an_accepted_write_that_is_lost_ends_the_queue_pair),
+		STORY(failed_accepted_write_ends_the_queue_pair),
 		STORY(accepted_write_outlives_its_queue_pair),
-		STORY(a_new_level_is_that_of_what_is_posted_next),
-		STORY(a_new_order_holds_between_those_that_have_it),
-		STORY(in_order_an_error_ends_the_queue_pair),
-		STORY(without_order_an_error_is_its_own),
-		STORY(a_bad_key_lets_those_before_it_finish),
-		STORY(the_error_state_flushes_when_the_disk_has_let_go),
-		STORY(destroying_waits_for_what_is_under_way),
-		STORY(resetting_waits_for_what_is_under_way),
-		STORY(memory_is_not_deregistered_under_the_disk),
-		STORY(a_region_is_not_deregistered_in_the_middle),
-		STORY(a_forked_child_destroys_what_it_inherited),
-		STORY(a_hazard_stands_while_the_disk_has_the_memory),
+		STORY(changed_level_applies_to_later_posts),
+		STORY(changed_order_applies_between_requests_posted_with_it),
+		STORY(error_ends_an_ordered_queue_pair),
+		STORY(error_of_a_relaxed_queue_pair_fails_one_request),
+		STORY(requests_before_a_bad_key_complete),
+		STORY(error_state_flushes_after_the_disk_has_finished),
+		STORY(destroy_waits_for_operations_in_flight),
+		STORY(reset_waits_for_operations_in_flight),
+		STORY(memory_deregistration_waits_for_the_disk),
+		STORY(store_region_deregistration_waits_for_the_disk),
+		STORY(forked_child_destroys_inherited_queue_pair_without_waiting),
+		STORY(hazard_is_set_while_the_disk_uses_the_memory),
 		STORY(more_queue_pairs_than_a_poller_reads_at_once),
 	};
 

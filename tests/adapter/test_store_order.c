@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Random programs on storage, in every mode, on a disk that delays and reorders at will: nothing is ever seen that the
- * promised order forbids. And the judge is tried with queue pairs that promise more than they keep.
+ * Random programs on storage, in every mode, on a disk that delays and reorders at will: no program
+ * ever sees a value that the promised order forbids. The checker is tested, too, with queue pairs
+ * that keep less order than they promise.
  *
- * As `test_adapter_store_order caught` it is about a build with a fault, which has to be noticed; with `judged` by what was
- * read and written alone.
+ * `test_adapter_store_order caught` runs on a build with a fault, which has to be noticed;
+ * `by_checker` requires that the checker notices it from the values read and written alone.
  */
 #include "link.h"
 #include "order.h"
@@ -19,27 +20,27 @@
 #include "dice.h"
 
 #define MOST_LASTING 4096
-#define REMOTES	     4 /* with as many of this process: what a poller reads each time */
+#define REMOTES	     4 /* with as many local queue pairs: the most that a poller reads each time */
 
-/* An order that the queue pair keeps less strictly than the checker is told, to test the tests. */
+/* A fault: queue pairs keep less order than the checker is told, to test the tests. */
 struct lie {
 	uint32_t relax;
 	bool forgetful_disk;
-	bool judge_alone; /* has to notice: nobody looks at what completes when */
+	bool checker_alone; /* completion order is not checked: the checker has to notice */
 };
 
 struct trial {
 	struct storage s;
 	struct sim_disk disk;
 	struct ibv_cq *cq;
-	struct links links; /* where peers take part too, */
+	struct links links; /* only with_peers */
 	bool with_peers;
-	struct link_end link[REMOTES]; /* which stay connected from program to program */
+	struct link_end link[REMOTES]; /* stay connected from program to program */
 	struct ibv_cq *far_cq;
 	struct user user[MOST_QPS];
 	unsigned int posted[MOST_QPS], n_done[MOST_QPS];
 	struct program p;
-	unsigned long now; /* counts what happens */
+	unsigned long now; /* logical clock */
 	unsigned int done, steps;
 	uint64_t tag;
 	uint64_t lasting[MOST_LASTING];
@@ -49,15 +50,15 @@ struct trial {
 	char why[200];
 };
 
-/* ---- what to do ---- */
+/* ---- random programs ---- */
 
 static uint64_t new_value(struct trial *t)
 {
-	return ++t->tag << 16; /* below: what is added */
+	return ++t->tag << 16; /* the low 16 bits count additions */
 }
 
-/* A value that may be there: one that somebody wrote, or was there before. */
-static uint64_t guess(struct trial *t, unsigned int word)
+/* Returns a value that the word may hold: one that a step writes, or the initial one. */
+static uint64_t guess_value(struct trial *t, unsigned int word)
 {
 	const struct program *p = &t->p;
 
@@ -87,7 +88,7 @@ static struct step make_step(struct trial *t, unsigned int words)
 	if (s.span > words)
 		s.span = (uint8_t)words;
 	s.word = (uint8_t)(row + dice(words - s.span + 1));
-	s.compare = guess(t, s.word);
+	s.compare = guess_value(t, s.word);
 	for (int i = 0; i < s.span; i++)
 		s.value[i] = new_value(t);
 	return s;
@@ -98,7 +99,10 @@ static uint32_t some_order(void)
 	return one_in(3) ? 0 : one_in(2) ? NO_ORDER : (uint32_t)dice(NO_ORDER + 1);
 }
 
-/* A peer's completion of a write says nothing; and at the end of it all its writes are there. */
+/*
+ * A peer's write completion promises nothing, so a last barrier waits until all its writes are
+ * done.
+ */
 static void make_remote(struct queue *queue)
 {
 	for (unsigned int i = 0; i < queue->n_steps; i++) {
@@ -112,7 +116,8 @@ static void make_remote(struct queue *queue)
 static void make_program(struct trial *t)
 {
 	struct program *p = &t->p;
-	unsigned int words = 1 + (unsigned int)dice(ROW); /* of a row: fewer, and they meet more */
+	unsigned int words =
+		1 + (unsigned int)dice(ROW); /* of a row; fewer words overlap more often */
 	unsigned int most = 1 + (unsigned int)dice(MOST_STEPS), n_remote = 0;
 
 	memset(p, 0, sizeof(*p));
@@ -138,14 +143,14 @@ static void make_program(struct trial *t)
 			s->own_level = one_in(4);
 			s->level = s->own_level ? (uint8_t)dice(3) : level;
 		}
-		queue->step[0].own_level = false; /* says the queue pair's */
+		queue->step[0].own_level = false; /* the first step uses the queue pair's level */
 		queue->step[0].level = level;
 		if (queue->remote)
 			make_remote(queue);
 	}
 }
 
-/* ---- doing it ---- */
+/* ---- running a program ---- */
 
 static size_t memory_of(unsigned int q, unsigned int s)
 {
@@ -187,7 +192,7 @@ static void fill_request(struct trial *t, unsigned int q, unsigned int i, struct
 		memcpy(cells_of(t, q, i), s->value, s->span * sizeof(uint64_t));
 }
 
-/* Up to three in one list; a barrier alone. */
+/* Posts up to three steps in one list; a barrier goes alone. */
 static void post_some(struct trial *t, unsigned int q)
 {
 	struct queue *queue = &t->p.queue[q];
@@ -217,13 +222,13 @@ static void post_some(struct trial *t, unsigned int q)
 		post(&t->user[q], wr);
 }
 
-static bool complain(struct trial *t, const char *what, unsigned int q, unsigned int i)
+static bool fail_at_step(struct trial *t, const char *what, unsigned int q, unsigned int i)
 {
 	snprintf(t->why, sizeof(t->why), "%s: queue pair %u, step %u", what, q, i);
 	return false;
 }
 
-static bool does_last(struct trial *t, uint64_t value)
+static bool value_is_durable(struct trial *t, uint64_t value)
 {
 	unsigned int n = atomic_load(&t->n_lasting);
 
@@ -234,17 +239,18 @@ static bool does_last(struct trial *t, uint64_t value)
 }
 
 /*
- * After a barrier that completed, or a durable step: does the written data survive a power
- * failure?
+ * Returns whether the data that a step wrote survives a power failure, as a barrier or a durable
+ * step promises.
  */
-static bool outlives_power(struct trial *t, const struct step *s)
+static bool step_is_durable(struct trial *t, const struct step *s)
 {
 	for (int i = 0; i < s->span; i++) {
-		if (s->kind == STEP_WRITE && !does_last(t, s->value[i]))
+		if (s->kind == STEP_WRITE && !value_is_durable(t, s->value[i]))
 			return false;
-		if (s->kind == STEP_ADD && !does_last(t, s->found[i] + 1))
+		if (s->kind == STEP_ADD && !value_is_durable(t, s->found[i] + 1))
 			return false;
-		if (s->kind == STEP_SWAP && s->found[i] == s->compare && !does_last(t, s->value[i]))
+		if (s->kind == STEP_SWAP && s->found[i] == s->compare &&
+		    !value_is_durable(t, s->value[i]))
 			return false;
 	}
 	return true;
@@ -255,23 +261,23 @@ static bool note_done(struct trial *t, const struct ibv_wc *wc)
 	unsigned int q = (unsigned int)wc->wr_id >> 8, i = wc->wr_id & 255;
 	struct queue *queue = &t->p.queue[q];
 	struct step *s = &queue->step[i];
-	bool waits = (s->fence || s->kind == STEP_BARRIER) && !t->lie.judge_alone;
+	bool waits = (s->fence || s->kind == STEP_BARRIER) && !t->lie.checker_alone;
 
 	if (wc->status != IBV_WC_SUCCESS || s->done)
-		return complain(t, ibv_wc_status_str(wc->status), q, i);
+		return fail_at_step(t, ibv_wc_status_str(wc->status), q, i);
 	if (!(queue->relax & STAGDV_RELAX_COMPLETIONS) && i != t->n_done[q])
-		return complain(t, "completed out of turn", q, i);
+		return fail_at_step(t, "completed out of turn", q, i);
 	s->done = ++t->now;
 	t->n_done[q]++;
 	t->done++;
 	memcpy(s->found, cells_of(t, q, i), s->span * sizeof(uint64_t));
-	if (s->level == STAGDV_LEVEL_DURABLE && !outlives_power(t, s))
-		return complain(t, "not durable", q, i);
+	if (s->level == STAGDV_LEVEL_DURABLE && !step_is_durable(t, s))
+		return fail_at_step(t, "not durable", q, i);
 	for (unsigned int before = 0; waits && before < i; before++) {
 		if (!queue->step[before].done)
-			return complain(t, "did not wait for all before", q, i);
-		if (s->kind == STEP_BARRIER && !outlives_power(t, &queue->step[before]))
-			return complain(t, "a barrier without a flush", q, i);
+			return fail_at_step(t, "did not wait for all before", q, i);
+		if (s->kind == STEP_BARRIER && !step_is_durable(t, &queue->step[before]))
+			return fail_at_step(t, "a barrier without a flush", q, i);
 	}
 	return true;
 }
@@ -291,7 +297,7 @@ static bool poll_some(struct trial *t)
 	return true;
 }
 
-static bool keep_lasting(void *arg, uint64_t value)
+static bool note_durable_value(void *arg, uint64_t value)
 {
 	struct trial *t = arg;
 	unsigned int n = atomic_load(&t->n_lasting);
@@ -327,7 +333,7 @@ static void open_users(struct trial *t)
 	}
 }
 
-static void start(struct trial *t)
+static void start_program(struct trial *t)
 {
 	struct stagdv_store_attr attr = {.cache_ms = one_in(4) ? 1000 : 0,
 					 .level = (uint32_t)dice(3)};
@@ -350,20 +356,20 @@ static void start(struct trial *t)
 	open_users(t);
 }
 
-/* NULL, or what was wrong. */
+/* Runs one random program. Returns NULL, or a description of the violated promise. */
 static const char *run_program(struct trial *t)
 {
 	uint64_t until = deadline();
 	bool good = true;
 
-	start(t);
+	start_program(t);
 	while (good && t->done < t->steps) {
 		if (one_in(2))
 			post_some(t, (unsigned int)dice(t->p.n_queues));
 		else
 			good = poll_some(t);
 		if (clock_ns() > until)
-			fail_msg("%u of %u steps are done, and no more", t->done, t->steps);
+			fail_msg("only %u of %u steps completed in time", t->done, t->steps);
 	}
 	for (unsigned int q = 0; q < t->p.n_queues; q++)
 		if (!t->p.queue[q].remote)
@@ -372,10 +378,10 @@ static const char *run_program(struct trial *t)
 		return t->why;
 	for (unsigned int w = 0; w < WORDS; w++)
 		memcpy(&t->p.final[w], t->disk.image + word_offset(w), sizeof(uint64_t));
-	return judge(&t->p);
+	return check_history(&t->p);
 }
 
-/* ---- what is shown where it went wrong ---- */
+/* ---- the report of a failure ---- */
 
 static void show_program(const struct program *p)
 {
@@ -402,7 +408,7 @@ static void show_program(const struct program *p)
 	}
 }
 
-/* ---- the stories ---- */
+/* ---- the tests ---- */
 
 static struct ibv_cq *make_cq(struct trial *t)
 {
@@ -424,7 +430,7 @@ static struct trial *trial_open(enum backing b, bool with_peers)
 		storage_open(&t->s, b);
 	}
 	sim_disk_init(&t->disk, ((struct stag_medium *)t->s.medium)->media, SPACE);
-	t->disk.lasting = keep_lasting;
+	t->disk.lasting = note_durable_value;
 	t->disk.arg = t;
 	t->cq = make_cq(t);
 	if (with_peers)
@@ -475,18 +481,21 @@ static void pages_keep_the_promised_order(void **state)
 	expect_order(ON_PAGES, false);
 }
 
-/* Peers over connections, beside queue pairs of this process. */
-static void near_and_far_keep_the_promised_order(void **state)
+/* Peers over connections, beside local queue pairs. */
+static void local_and_remote_queue_pairs_keep_the_promised_order(void **state)
 {
 	expect_order(ON_PAGES, true);
 }
 
-static void near_and_far_keep_it_in_blocks(void **state)
+static void local_and_remote_queue_pairs_keep_the_promised_order_in_blocks(void **state)
 {
 	expect_order(ON_DISK, true);
 }
 
-/* Until somebody notices; that it is noticed soon enough is what the many programs above live from. */
+/*
+ * Runs programs until a fault is noticed. The tests above depend on noticing one within their
+ * number of programs.
+ */
 static void expect_caught(const struct lie *lie, bool with_peers)
 {
 	struct trial *t = trial_open(ON_PAGES, with_peers);
@@ -495,18 +504,18 @@ static void expect_caught(const struct lie *lie, bool with_peers)
 	t->lie = *lie;
 	while (!run_program(t))
 		if (++n == 5000)
-			fail_msg("nobody noticed");
+			fail_msg("the fault was not noticed");
 	printf("noticed after %lu programs\n", n);
 	trial_close(t);
 }
 
-static void a_missing_flush_is_noticed(void **state)
+static void missing_flush_is_noticed(void **state)
 {
 	expect_caught(&(struct lie){.forgetful_disk = true}, false);
 	expect_caught(&(struct lie){.forgetful_disk = true}, true);
 }
 
-static void every_missing_order_is_noticed(void **state)
+static void each_order_not_kept_is_noticed(void **state)
 {
 	for (uint32_t bit = 1; bit <= STAGDV_RELAX_COMPLETIONS; bit *= 2) {
 		printf("without 0x%x: ", bit);
@@ -515,36 +524,37 @@ static void every_missing_order_is_noticed(void **state)
 	}
 }
 
-/* ---- of a build with a fault ---- */
+/* ---- tests of a build with a fault ---- */
 
-static void the_fault_is_noticed(void **state)
+static void fault_of_this_build_is_noticed(void **state)
 {
 	expect_caught(&(struct lie){0}, false);
 }
 
-static void the_fault_is_judged(void **state)
+static void fault_of_this_build_is_noticed_by_the_checker(void **state)
 {
-	expect_caught(&(struct lie){.judge_alone = true}, false);
+	expect_caught(&(struct lie){.checker_alone = true}, false);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest noticed[] = {cmocka_unit_test(the_fault_is_noticed)};
-	const struct CMUnitTest judged[] = {cmocka_unit_test(the_fault_is_judged)};
+	const struct CMUnitTest noticed[] = {cmocka_unit_test(fault_of_this_build_is_noticed)};
+	const struct CMUnitTest by_checker[] = {
+		cmocka_unit_test(fault_of_this_build_is_noticed_by_the_checker)};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_keep_the_promised_order),
 		cmocka_unit_test(pages_keep_the_promised_order),
-		cmocka_unit_test(near_and_far_keep_the_promised_order),
-		cmocka_unit_test(near_and_far_keep_it_in_blocks),
-		cmocka_unit_test(a_missing_flush_is_noticed),
-		cmocka_unit_test(every_missing_order_is_noticed),
+		cmocka_unit_test(local_and_remote_queue_pairs_keep_the_promised_order),
+		cmocka_unit_test(local_and_remote_queue_pairs_keep_the_promised_order_in_blocks),
+		cmocka_unit_test(missing_flush_is_noticed),
+		cmocka_unit_test(each_order_not_kept_is_noticed),
 	};
 
 	dice_start();
 	if (argc > 1 && strcmp(argv[1], "caught") == 0)
 		return cmocka_run_group_tests(noticed, NULL, NULL);
-	if (argc > 1 && strcmp(argv[1], "judged") == 0)
-		return cmocka_run_group_tests(judged, NULL, NULL);
+	if (argc > 1 && strcmp(argv[1], "by_checker") == 0)
+		return cmocka_run_group_tests(by_checker, NULL, NULL);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);

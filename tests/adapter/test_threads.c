@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_threads.c - several threads on one queue, several queue pairs on one
- * word, and a target whose program does something else.
+ * test_threads.c - several threads on one queue, several queue pairs on one word, and a target
+ * whose program is busy elsewhere.
  */
 #include "side.h"
 
@@ -92,12 +92,14 @@ static void *post_and_poll(void *arg)
 		struct ibv_send_wr *bad;
 		uint64_t until = deadline();
 
-		/* Reads go to where no other thread's do, and come from where nobody writes. */
+		/*
+		 * Each thread's reads have a sink of their own, and a source that no thread writes.
+		 */
 		if (i % 2)
 			sge = piece(g->from, 64 + 64 * (w->first / EACH), 64);
 		wr.wr.rdma.remote_addr = (uintptr_t)g->lent->at + (i % 2 ? 64 : 0);
 		wr.wr.rdma.rkey = g->lent->mr->rkey;
-		while (ibv_post_send(g->p.a.qp, &wr, &bad)) { /* full: make room */
+		while (ibv_post_send(g->p.a.qp, &wr, &bad)) { /* the queue is full: make room */
 			poll_some(g);
 			if (too_late(until)) {
 				g->bad = true;
@@ -196,8 +198,11 @@ static void atomics_of_two_queue_pairs_add_up(void **state)
 	free(a);
 }
 
-/* A region that goes while a peer writes to it: the peer is told, and nobody crashes. */
-static void region_that_goes_under_traffic_ends_the_connection(void **state)
+/*
+ * A region is deregistered while a peer writes to it: the peer's request fails, and nothing
+ * crashes.
+ */
+static void deregistration_under_traffic_ends_the_connection(void **state)
 {
 	for (int i = 0; i < 5; i++) {
 		struct pair p;
@@ -216,8 +221,8 @@ static void region_that_goes_under_traffic_ends_the_connection(void **state)
 			post(&p.a, &wr);
 		assert_int_equal(ibv_dereg_mr(lent->mr), 0);
 		lent->mr = NULL;
-		fill(lent->at, 1 << 20, 1); /* it is ours again */
-		post(&p.a, &wr);	    /* and this one is refused, if none before was */
+		fill(lent->at, 1 << 20, 1); /* the memory is the program's again */
+		post(&p.a, &wr);	    /* this write is refused, if no earlier one was */
 		expect_disconnected(&p.b);
 		expect_async(&p.b, IBV_EVENT_QP_ACCESS_ERR);
 		expect_disconnected(&p.a);
@@ -233,7 +238,7 @@ int main(void)
 		cmocka_unit_test(target_that_never_polls_is_served),
 		cmocka_unit_test(many_threads_post_and_poll),
 		cmocka_unit_test(atomics_of_two_queue_pairs_add_up),
-		cmocka_unit_test(region_that_goes_under_traffic_ends_the_connection),
+		cmocka_unit_test(deregistration_under_traffic_ends_the_connection),
 	};
 
 	return cmocka_run_group_tests_name("threads", tests, NULL, NULL);

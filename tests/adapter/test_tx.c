@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_tx.c - what the sending side keeps between two looks at its stream, and
- * what comes meanwhile.
+ * test_tx.c - state that the sending side keeps between two progress calls, and events that come in
+ * between.
  *
- * Looks inside: qp_tx.c is a part of this file. The stream is a bottomless pit,
- * and the engine is held back, so that nothing happens but what a test does.
+ * White-box test: qp_tx.c is a part of this file. The stream accepts everything, and the engine is
+ * locked out, so that only the test makes progress.
  */
 #include "adapter/qp_tx.c"
 
@@ -21,22 +21,22 @@
 #include "base/crc32c.h"
 #include "verbs/verbs.h"
 
-#define SIZE (32u << 20) /* more than goes out in one look */
+#define SIZE (32u << 20) /* more than one progress call sends */
 #define ACCESS                                                                                     \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
 	 IBV_ACCESS_MW_BIND)
 
-/* ---- a stream that takes everything, and gives what a test puts in ---- */
+/* ---- a stream that accepts everything, and delivers what a test puts in ---- */
 
 struct pit {
 	struct stream stream;
 	uint8_t in[10 * 65536];
 	size_t in_len, in_off;
-	uint64_t taken;	     /* bytes */
-	uint64_t bottom;     /* how many it takes; 0: any number */
-	uint8_t first[4096]; /* of them */
+	uint64_t taken;	     /* bytes accepted */
+	uint64_t bottom;     /* bytes that it accepts at most; 0: any number */
+	uint8_t first[4096]; /* the first bytes accepted */
 	bool shut;
-	void (*meanwhile)(void *); /* when it has the bytes, and before it says so */
+	void (*meanwhile)(void *); /* called after the bytes are accepted, before send returns */
 	void *meanwhile_arg;
 };
 
@@ -118,7 +118,7 @@ static const struct stream_ops pit_ops = {.send = pit_send,
 					  .emss = pit_emss,
 					  .unsent = pit_unsent};
 
-/* ---- a queue pair on it ---- */
+/* ---- a queue pair on that stream ---- */
 
 struct bench {
 	struct pit pit;
@@ -128,7 +128,7 @@ struct bench {
 	struct stag_qp *qp;
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	uint32_t msn; /* of the next request of the peer */
+	uint32_t msn; /* MSN of the peer's next read request */
 };
 
 static const struct qp_link plain = {
@@ -180,7 +180,7 @@ static void bench_close(struct bench *b)
 	free(b->memory);
 }
 
-/* The peer's next FPDU is there, but for its CRC where the link has one. */
+/* Appends the peer's next FPDU to the input, and fills in its CRC if the link has one. */
 static void peer_sent(struct bench *b, size_t total)
 {
 	uint8_t *p = b->pit.in + b->pit.in_len;
@@ -191,7 +191,7 @@ static void peer_sent(struct bench *b, size_t total)
 	b->pit.in_len += total;
 }
 
-/* The peer's read request arrives. */
+/* Appends a read request of the peer to the input. */
 static void peer_reads(struct bench *b, uint32_t stag, uint64_t to, uint32_t size)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = b->msn++};
@@ -211,10 +211,10 @@ static bool is_held(const struct ibv_mr *mr)
 	return atomic_load(&to_stag_mr((struct ibv_mr *)mr)->slot->users) != 0;
 }
 
-/* ---- the stories ---- */
+/* ---- the tests ---- */
 
-/* A long answer is given in several goes; in between the region may be taken away. */
-static void no_key_is_held_between_goes(void **state)
+/* A long response is sent by several progress calls; the region may be deregistered in between. */
+static void region_is_not_held_between_progress_calls(void **state)
 {
 	struct bench b;
 
@@ -231,7 +231,7 @@ static void no_key_is_held_between_goes(void **state)
 }
 
 /* A window that is being read does not keep its queue pair from ending. */
-static void a_window_being_read_ends_with_its_queue_pair(void **state)
+static void queue_pair_ends_while_its_window_is_read(void **state)
 {
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
 	struct ibv_send_wr *bad, bind = {.opcode = IBV_WR_BIND_MW};
@@ -251,21 +251,21 @@ static void a_window_being_read_ends_with_its_queue_pair(void **state)
 	peer_reads(&b, bind.bind_mw.rkey, (uintptr_t)b.memory, SIZE);
 	qp_progress(b.qp);
 	assert_true(b.pit.taken > 0 && b.pit.taken < SIZE);
-	alarm(20); /* where it does, for ever */
+	alarm(20); /* fails the test if the call blocks forever */
 	assert_int_equal(ibv_modify_qp(&b.qp->ibv, &err, IBV_QP_STATE), 0);
 	alarm(0);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	bench_close(&b);
 }
 
-/* After 2^32 reads the numbers of the peer's requests begin anew. */
-static void the_count_of_reads_wraps_around(void **state)
+/* After 2^32 reads the indexes of the ring of the peer's read requests wrap around. */
+static void read_request_ring_survives_index_wrap(void **state)
 {
 	struct bench b;
 	uint32_t i;
 
 	bench_open(&b, &plain);
-	peer_reads(&b, 0, 0, 0); /* the first message releases what is held */
+	peer_reads(&b, 0, 0, 0); /* the first message releases held requests */
 	qp_progress(b.qp);
 	b.qp->tx->irq.put = b.qp->tx->irq.get = UINT32_MAX - 4;
 	b.qp->tx->held = true; /* so that they pile up */
@@ -279,7 +279,7 @@ static void the_count_of_reads_wraps_around(void **state)
 	bench_close(&b);
 }
 
-/* The peer's FPDU of payload bytes behind a header, with a CRC where the link has one. */
+/* Appends the peer's FPDU: a header and payload bytes, with a CRC if the link has one. */
 static void peer_fpdu(struct bench *b, const struct ddp_hdr *h, uint8_t fill, size_t payload)
 {
 	uint8_t *p = b->pit.in + b->pit.in_len;
@@ -296,26 +296,28 @@ struct errand {
 	sem_t *done;
 };
 
-static void note_run(struct work *w)
+static void post_done(struct work *w)
 {
 	sem_post(container_of(w, struct errand, work)->done);
 }
 
-/* The engine does all that it has to do, and what it should not. */
+/* Runs the engine until it has done all its pending work, and any that it should not do. */
 static void let_engine_run(void)
 {
 	sem_t done;
 	struct errand e = {.done = &done};
 
 	sem_init(&done, 0, 0);
-	for (int turn = 0; turn < 3; turn++) { /* what it finds to do in one, it does in the next */
-		work_queue(&e.work, note_run);
+	for (int turn = 0; turn < 3; turn++) { /* work found in one turn is done in the next */
+		work_queue(&e.work, post_done);
 		assert_int_equal(sem_wait(&done), 0);
 	}
 	sem_destroy(&done);
 }
 
-/* The stream takes nothing more; what the peer said before it left is heard all the same. */
+/*
+ * The stream accepts nothing more; a message that the peer sent before is delivered all the same.
+ */
 static void received_messages_are_delivered_though_sending_fails(void **state)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
@@ -341,7 +343,7 @@ static void received_messages_are_delivered_though_sending_fails(void **state)
 struct listener {
 	struct bench *bench;
 	pthread_t thread;
-	_Atomic pid_t tid; /* 0: it has not begun */
+	_Atomic pid_t tid; /* 0: the thread has not started */
 	sem_t over;
 };
 
@@ -355,8 +357,8 @@ static void *listen_to_peer(void *arg)
 	return NULL;
 }
 
-/* The peer answers at once, and another thread hears it before the sender goes on. */
-static void answer(void *arg)
+/* Sends the peer's reply at once; another thread receives it before the sender goes on. */
+static void reply_at_once(void *arg)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
 	struct listener *l = arg;
@@ -368,8 +370,8 @@ static void answer(void *arg)
 	await_asleep(l->tid);
 }
 
-/* The queue tells of a message before it tells of the answer to it. */
-static void an_answer_completes_behind_what_it_answers(void **state)
+/* The CQ has the completion of a send before that of the reply to it. */
+static void send_completes_before_the_receive_of_its_reply(void **state)
 {
 	struct ibv_send_wr send = {
 		.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
@@ -382,10 +384,10 @@ static void an_answer_completes_behind_what_it_answers(void **state)
 	bench_open(&b, &plain);
 	l.bench = &b;
 	sem_init(&l.over, 0, 0);
-	peer_reads(&b, 0, 0, 0); /* the first message is a matter of its own */
+	peer_reads(&b, 0, 0, 0); /* the first message is handled apart */
 	qp_progress(b.qp);
 	assert_int_equal(ibv_post_recv(&b.qp->ibv, &recv, &bad), 0);
-	b.pit.meanwhile = answer;
+	b.pit.meanwhile = reply_at_once;
 	b.pit.meanwhile_arg = &l;
 	assert_int_equal(ibv_post_send(&b.qp->ibv, &send, &bad_send), 0);
 	sem_post(&l.over);
@@ -398,8 +400,8 @@ static void an_answer_completes_behind_what_it_answers(void **state)
 }
 
 /*
- * Two answers in one batch, of which the stream takes the first: the peer has it, and the region goes. The rest of the batch
- * goes out all the same.
+ * Two responses are in one batch, and the stream accepts the first, whose region is then
+ * deregistered. The rest of the batch is sent all the same.
  */
 static void sent_data_no_longer_needs_its_memory(void **state)
 {
@@ -425,7 +427,7 @@ static void sent_data_no_longer_needs_its_memory(void **state)
 	bench_close(&b);
 }
 
-/* ---- half an answer, and its memory is taken back ---- */
+/* ---- memory taken back after half of a response was sent ---- */
 
 #define ANSWER 2000u /* more than is copied in any case */
 #define OLD    0x42
@@ -433,12 +435,15 @@ static void sent_data_no_longer_needs_its_memory(void **state)
 
 struct loan {
 	struct bench *bench;
-	struct ibv_mr *mr; /* of this loan, where it is not the bench's */
+	struct ibv_mr *mr; /* registered for this loan; NULL: the bench's */
 	struct ibv_mw *mw;
 	uint32_t stag;
 };
 
-/* Lends the bench's memory to the peer; takes it back, and lends its second half under the same key where that is possible. */
+/*
+ * Lends the bench's memory to the peer; takes it back, and lends its second half under the same key
+ * if possible.
+ */
 struct way {
 	void (*lend)(struct loan *l);
 	void (*take_back)(struct loan *l);
@@ -471,7 +476,10 @@ static void let_lapse(struct loan *l)
 	assert_int_equal(stagdv_set_mr_lease(l->mr, 1), 0);
 }
 
-/* Both of these as another queue pair of the domain would: the one that is stuck does no such work. */
+/*
+ * Both fast_register() and bind_window() act as another queue pair of the domain would: the blocked
+ * one does no such work.
+ */
 static void fast_register(struct loan *l, size_t off)
 {
 	struct bench *b = l->bench;
@@ -524,8 +532,11 @@ static const struct way ways[] = {
 	{lend_fast, invalidate_fast}, {lend_window, invalidate_window},
 };
 
-/* The stream takes half of an answer, the memory is taken back and used, and the stream takes more. */
-static void answer_by_halves(struct bench *b, const struct way *w)
+/*
+ * Makes the stream accept half of a response, takes the memory back and overwrites it, and lets the
+ * stream accept more.
+ */
+static void send_response_by_halves(struct bench *b, const struct way *w)
 {
 	struct loan l = {.bench = b};
 
@@ -548,22 +559,28 @@ static void answer_by_halves(struct bench *b, const struct way *w)
 		assert_int_equal(ibv_dereg_mr(l.mr), 0);
 }
 
-/* Not one byte more goes out from there, and the connection ends: also where the key is valid again, over other memory. */
-static void half_an_answer_is_not_ended_from_memory_taken_back(void **state)
+/*
+ * No further byte of that memory is sent, and the connection ends, even if the key is valid again
+ * for other memory.
+ */
+static void half_sent_response_is_not_continued_from_memory_taken_back(void **state)
 {
 	struct bench b;
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		bench_open(&b, &plain);
-		answer_by_halves(&b, &ways[i]);
+		send_response_by_halves(&b, &ways[i]);
 		assert_int_equal(b.pit.taken, ANSWER / 2);
 		assert_int_equal(atomic_load(&b.qp->state), QP_ERROR);
 		bench_close(&b);
 	}
 }
 
-/* Under CRC it was copied when it was summed: it goes on as it was, whatever has become of the memory. */
-static void half_an_answer_under_crc_ends_as_it_began(void **state)
+/*
+ * With CRC the payload was copied when it was summed, so the response is completed with the old
+ * bytes.
+ */
+static void half_sent_response_under_crc_continues_with_old_bytes(void **state)
 {
 	const uint8_t *payload;
 	struct qp_link link = plain;
@@ -572,7 +589,7 @@ static void half_an_answer_under_crc_ends_as_it_began(void **state)
 	link.crc = true;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		bench_open(&b, &link);
-		answer_by_halves(&b, &ways[i]);
+		send_response_by_halves(&b, &ways[i]);
 		assert_int_equal(b.pit.taken, fpdu_len(DDP_TAGGED_LEN + ANSWER));
 		payload = b.pit.first + MPA_LEN_FIELD + DDP_TAGGED_LEN;
 		for (size_t at = 0; at < ANSWER; at++)
@@ -583,7 +600,7 @@ static void half_an_answer_under_crc_ends_as_it_began(void **state)
 }
 
 /* A program that polls a write's last bytes sees them after the CRC has been checked. */
-static void the_end_of_a_write_comes_last(void **state)
+static void last_bytes_of_a_write_are_placed_after_its_crc(void **state)
 {
 	enum { LEN = 40000 };
 	struct qp_link link = plain;
@@ -607,7 +624,7 @@ static void the_end_of_a_write_comes_last(void **state)
 	qp_progress(b.qp);
 	assert_int_equal(b.memory[0], 0xaa);
 	assert_int_equal(b.memory[LEN - 1], 0);
-	memset(b.memory, 1, LEN / 2); /* a program that could not wait does no harm either */
+	memset(b.memory, 1, LEN / 2); /* a program that reads early does no harm either */
 	b.pit.in_len = all;
 	qp_progress(b.qp);
 	assert_int_equal(b.memory[LEN - 1], 0xaa);
@@ -621,7 +638,10 @@ static void the_end_of_a_write_comes_last(void **state)
 #define AROUND	40 /* bytes before and behind the end of a segment that hold all its fields */
 #define RUN_END 100
 
-/* The first segment of a write promises a run; each segment is full of its number. */
+/*
+ * Appends a write whose first segment announces a run of full segments; each segment is filled with
+ * its number.
+ */
 static void peer_writes_run(struct bench *b, uint32_t broken, const struct ddp_hdr *how)
 {
 	struct ddp_hdr h = {.tagged = true, .opcode = RDMAP_WRITE, .stag = b->mr->rkey};
@@ -637,18 +657,18 @@ static void peer_writes_run(struct bench *b, uint32_t broken, const struct ddp_h
 	peer_fpdu(b, &h, RDMAP_FULL_RUN + 2, RUN_END);
 }
 
-static void assert_run_came(const struct bench *b)
+static void assert_run_placed(const struct bench *b)
 {
 	for (uint32_t i = 0; i <= RDMAP_FULL_RUN; i++)
 		for (uint32_t at = 0; at < FULL; at++)
 			if (b->memory[i * FULL + at] != i + 1)
-				fail_msg("segment %u: wrong at %u", i, at);
+				fail_msg("segment %u: wrong byte at %u", i, at);
 	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL], RDMAP_FULL_RUN + 2);
 	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL + RUN_END], 0);
 	assert_int_equal(atomic_load(&b->qp->state), QP_RTS);
 }
 
-/* As much of the stream as has come, and then the rest. */
+/* Delivers the first bytes of the stream, and then the rest. */
 static void run_in_two_parts(struct bench *b, size_t first)
 {
 	size_t all;
@@ -661,7 +681,7 @@ static void run_in_two_parts(struct bench *b, size_t first)
 	qp_progress(b->qp);
 	b->pit.in_len = all;
 	qp_progress(b->qp);
-	assert_run_came(b);
+	assert_run_placed(b);
 }
 
 static void run_lands_wherever_it_is_cut(void **state)
@@ -681,8 +701,8 @@ static void run_lands_wherever_it_is_cut(void **state)
 	free(b);
 }
 
-/* Any segment of it but the one that was promised is the end, and nothing comes after. */
-static void run_that_is_broken_ends_the_stream(void **state)
+/* A segment other than the announced one ends the stream, and nothing behind it is placed. */
+static void broken_run_ends_the_stream(void **state)
 {
 	static const struct ddp_hdr how[] = {{.to = 8}, {.last = true}};
 	struct bench *b = malloc(sizeof(*b));
@@ -702,8 +722,8 @@ static void run_that_is_broken_ends_the_stream(void **state)
 	free(b);
 }
 
-/* A peer that gives up in the middle of a run says so, and is understood. */
-static void terminate_in_a_run_is_heard(void **state)
+/* A Terminate in the middle of a run is recognized. */
+static void terminate_in_a_run_is_recognized(void **state)
 {
 	struct ddp_hdr h = {.tagged = true, .opcode = RDMAP_WRITE, .rsv = RDMAP_RSV_FULL_RUN};
 	struct ddp_hdr end = {
@@ -730,10 +750,10 @@ static void terminate_in_a_run_is_heard(void **state)
 }
 
 /* The announced segments are those that follow, and never include the last one. */
-static void run_is_promised_where_it_fits(void **state)
+static void run_is_announced_only_if_it_fits(void **state)
 {
 	static const struct {
-		uint32_t left; /* behind the segment */
+		uint32_t left; /* bytes left behind this segment */
 		uint8_t rsv;
 	} cases[] = {
 		{0, 0},
@@ -768,19 +788,19 @@ static void run_is_promised_where_it_fits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_key_is_held_between_goes),
-		cmocka_unit_test(a_window_being_read_ends_with_its_queue_pair),
-		cmocka_unit_test(the_count_of_reads_wraps_around),
+		cmocka_unit_test(region_is_not_held_between_progress_calls),
+		cmocka_unit_test(queue_pair_ends_while_its_window_is_read),
+		cmocka_unit_test(read_request_ring_survives_index_wrap),
 		cmocka_unit_test(received_messages_are_delivered_though_sending_fails),
-		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
+		cmocka_unit_test(send_completes_before_the_receive_of_its_reply),
 		cmocka_unit_test(sent_data_no_longer_needs_its_memory),
-		cmocka_unit_test(half_an_answer_is_not_ended_from_memory_taken_back),
-		cmocka_unit_test(half_an_answer_under_crc_ends_as_it_began),
-		cmocka_unit_test(the_end_of_a_write_comes_last),
+		cmocka_unit_test(half_sent_response_is_not_continued_from_memory_taken_back),
+		cmocka_unit_test(half_sent_response_under_crc_continues_with_old_bytes),
+		cmocka_unit_test(last_bytes_of_a_write_are_placed_after_its_crc),
 		cmocka_unit_test(run_lands_wherever_it_is_cut),
-		cmocka_unit_test(run_that_is_broken_ends_the_stream),
-		cmocka_unit_test(terminate_in_a_run_is_heard),
-		cmocka_unit_test(run_is_promised_where_it_fits),
+		cmocka_unit_test(broken_run_ends_the_stream),
+		cmocka_unit_test(terminate_in_a_run_is_recognized),
+		cmocka_unit_test(run_is_announced_only_if_it_fits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * judge.c - could what a program saw have come about in an order that was promised?
+ * checker.c - checks whether any order that the queue pairs promise explains what a random program
+ * saw.
  *
- * Each word that a step touched is an event. Known of the order of events: what the queue pair promises, what had been seen to
- * complete before something else was posted, and that a write comes before who read it. From these others follow: who read one
- * write did so before the next one to that word, and after all that came before it. If that ends in a circle, there is
- * no such order.
+ * Each word that a step touched is an event. Three things order events directly: the order that the
+ * queue pair promises, a completion that was seen before another step was posted, and a write that
+ * comes before the reads of its value. From these the checker derives more: a step that read one
+ * write precedes the next write to that word, and follows every write that precedes the one it
+ * read. If the derived order has a cycle, no promised order explains the run.
  *
- * Knows nothing of how the adapter keeps the order; only stagdv.h's words.
+ * The checker relies only on what stagdv.h promises, not on how the adapter keeps the order.
  */
 #include "order.h"
 
@@ -23,14 +25,14 @@ struct event {
 	uint8_t word;
 	bool reads, writes;
 	uint64_t found, value;
-	int from; /* the event that wrote what this one found */
+	int from; /* the event that wrote the value this one found */
 };
 
 static struct {
 	struct event event[MOST_EVENTS];
 	int n, sets;
-	uint64_t after[MOST_EVENTS][SET_WORDS]; /* who comes after whom */
-	int first[MOST_QPS][MOST_STEPS];	/* event of a step's first word */
+	uint64_t after[MOST_EVENTS][SET_WORDS]; /* bit b of row a: event b comes after event a */
+	int first[MOST_QPS][MOST_STEPS];	/* index of the event of a step's first word */
 	bool changed;
 	char why[256];
 } j;
@@ -75,14 +77,14 @@ static void add_step(const struct step *s)
 	}
 }
 
-/* ---- what is known ---- */
+/* ---- order known directly ---- */
 
 static bool is_atomic(const struct step *s)
 {
 	return s->kind == STEP_ADD || s->kind == STEP_SWAP;
 }
 
-/* Does the promised order hold between two overlapping steps of a queue pair? */
+/* Returns whether the promised order holds between two overlapping steps of a queue pair. */
 static bool overlap_is_ordered(const struct step *a, const struct step *b, uint32_t relax)
 {
 	if (is_atomic(a) || is_atomic(b))
@@ -93,7 +95,10 @@ static bool overlap_is_ordered(const struct step *a, const struct step *b, uint3
 	return b->kind == STEP_WRITE && !(relax & STAGDV_RELAX_LATER);
 }
 
-/* Does a step that has a fence wait for this one? To a peer it does as verbs has it: for what brings something back. */
+/*
+ * Returns whether a fenced step waits for this one. Over a connection a fence waits as verbs has
+ * it: for reads and atomics only.
+ */
 static bool fence_waits_for(const struct queue *q, const struct step *s)
 {
 	return !q->remote || s->kind != STEP_WRITE;
@@ -119,26 +124,30 @@ static void order_steps(const struct program *p, unsigned int q1, unsigned int s
 			add_order(j.first[q1][s1] + a, j.first[q2][s2] + b);
 }
 
-/* A step that had completed when the other was posted; if its completion meant more than that memory is free. */
-static bool was_seen(const struct step *a, const struct step *b)
+/*
+ * Returns whether step a had completed before step b was posted. The completion of an accepted
+ * write only frees its memory, so it does not count.
+ */
+static bool completed_before_post(const struct step *a, const struct step *b)
 {
 	if (a->kind != STEP_READ && a->level == STAGDV_LEVEL_ACCEPTED)
 		return false;
 	return a->done < b->posted;
 }
 
-static void order_what_is_promised(const struct program *p)
+static void add_promised_order(const struct program *p)
 {
 	for (unsigned int q = 0; q < p->n_queues; q++)
 		for (unsigned int s = 0; s < p->queue[q].n_steps; s++)
 			for (unsigned int r = 0; r < p->n_queues; r++)
 				for (unsigned int t = 0; t < p->queue[r].n_steps; t++)
 					if ((q == r && s < t && is_ordered(&p->queue[q], s, t)) ||
-					    was_seen(&p->queue[q].step[s], &p->queue[r].step[t]))
+					    completed_before_post(&p->queue[q].step[s],
+								  &p->queue[r].step[t]))
 						order_steps(p, q, s, r, t);
 }
 
-static bool complain(const char *what, int e)
+static bool fail_at_event(const char *what, int e)
 {
 	snprintf(j.why, sizeof(j.why), "%s: word %u, %#llx", what, j.event[e].word,
 		 (unsigned long long)(j.event[e].reads ? j.event[e].found : j.event[e].value));
@@ -154,7 +163,7 @@ static bool find_writer(int e)
 			add_order(w, e);
 			return true;
 		}
-	return complain("a value that nobody wrote", e);
+	return fail_at_event("a value that no step wrote", e);
 }
 
 static bool find_writers(void)
@@ -166,11 +175,11 @@ static bool find_writers(void)
 		for (int f = 0; f < e; f++)
 			if (j.event[e].reads && j.event[e].writes && j.event[f].reads &&
 			    j.event[f].writes && j.event[e].from == j.event[f].from)
-				return complain("two atomics found the same", e);
+				return fail_at_event("two atomics found the same value", e);
 	return true;
 }
 
-static void gather(const struct program *p)
+static void collect_events(const struct program *p)
 {
 	int last;
 
@@ -186,15 +195,15 @@ static void gather(const struct program *p)
 	for (unsigned int w = 0; w < WORDS; w++)
 		add_event(w, true, p->final[w], false, 0);
 	for (int e = WORDS; e < last; e++) {
-		add_order(j.event[e].word, e); /* the first events are what was there */
+		add_order(j.event[e].word, e); /* the first events are the initial values */
 		add_order(e, last + j.event[e].word);
 	}
 	j.sets = (j.n + 63) / 64;
 }
 
-/* ---- what follows ---- */
+/* ---- derived order ---- */
 
-static void close_over(void)
+static void close_transitively(void)
 {
 	for (int k = 0; k < j.n; k++)
 		for (int a = 0; a < j.n; a++)
@@ -203,7 +212,7 @@ static void close_over(void)
 					j.after[a][i] |= j.after[k][i];
 }
 
-static void conclude(int reader, int other)
+static void derive_order(int reader, int other)
 {
 	int from = j.event[reader].from;
 
@@ -215,23 +224,23 @@ static void conclude(int reader, int other)
 		add_order(reader, other);
 }
 
-const char *judge(const struct program *p)
+const char *check_history(const struct program *p)
 {
-	gather(p);
-	order_what_is_promised(p);
+	collect_events(p);
+	add_promised_order(p);
 	if (!find_writers())
 		return j.why;
 	do {
 		j.changed = false;
-		close_over();
+		close_transitively();
 		for (int r = 0; r < j.n; r++)
 			for (int w = 0; j.event[r].reads && w < j.n; w++)
 				if (j.event[w].writes)
-					conclude(r, w);
+					derive_order(r, w);
 	} while (j.changed);
 	for (int e = 0; e < j.n; e++)
 		if (comes_after(e, e)) {
-			complain("no order allows what was seen", e);
+			fail_at_event("no promised order explains this value", e);
 			return j.why;
 		}
 	return NULL;
