@@ -87,7 +87,7 @@ struct sim_disk {
 	unsigned int most_writes;
 	bool (*lasting)(void *arg, uint64_t value); /* a value survives power loss */
 	void *arg;
-	bool forgets;	       /* a flush does nothing (a fault that the checker has to notice) */
+	bool forgets;	       /* a flush does nothing (an injected fault) */
 	_Atomic uint64_t held; /* operations below this offset are held back */
 	atomic_int error;      /* result of every operation that completes */
 };

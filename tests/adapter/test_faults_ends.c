@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults_ends.c - connections that end in every way and at every moment:
- * a reset, a close in mid-sentence, a Terminate.
+ * test_faults_ends.c - connections that end in every way and at every moment: by a reset, by a
+ * close in the middle of a message, by a Terminate.
  */
 #include "raw_peer.h"
 
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 
 #define LEN  4096
-#define MUCH (32 << 20) /* more than the sockets take */
+#define MUCH (32 << 20) /* more than the socket buffers take */
 
 static const uint8_t junk[LEN] = {[0 ... LEN - 1] = 0xee};
 static uint8_t raw[2 * FPDU_MAX_LEN];
@@ -30,7 +30,7 @@ static struct region *open_lent(struct scene *s, void **state)
 
 /* ---- resets while the connection is set up ---- */
 
-/* Whatever the first one did: the next is served. */
+/* Expects the listener to serve the next connection, whatever the first peer did. */
 static void expect_listener_well(struct scene *s)
 {
 	static const struct raw_wish standard;
@@ -70,7 +70,9 @@ static void reset_within_the_request(void **state)
 	expect_listener_well(&s);
 }
 
-/* The program learns of it when it accepts, or by an event; never by neither. */
+/*
+ * The program is notified of the reset when it accepts, or by an event; at least by one of the two.
+ */
 static void reset_before_the_accept(void **state)
 {
 	static const struct raw_wish standard;
@@ -155,8 +157,8 @@ static void end_within(void **state, enum way way, size_t payload, size_t part)
 
 static void end_anywhere_within(void **state, enum way way)
 {
-	end_within(state, way, LEN, 1);	       /* the length */
-	end_within(state, way, LEN, 10);       /* the header */
+	end_within(state, way, LEN, 1);	       /* in the length field */
+	end_within(state, way, LEN, 10);       /* in the header */
 	end_within(state, way, LEN, 16);       /* before the payload */
 	end_within(state, way, LEN, 1000);     /* in the payload */
 	end_within(state, way, LEN, 16 + LEN); /* before the trailer */
@@ -200,7 +202,7 @@ static void close_between_messages(void **state)
 	scene_close(&s);
 }
 
-/* A message of two segments, of which one comes: its receive is flushed too, once. */
+/* Only the first of a message's two segments comes: its receive is flushed, too, once. */
 static void close_between_segments(void **state)
 {
 	struct scene s;
@@ -215,9 +217,9 @@ static void close_between_segments(void **state)
 	scene_close(&s);
 }
 
-/* ---- resets with much under way ---- */
+/* ---- resets with requests in flight ---- */
 
-static void reset_while_answers_wait(void **state)
+static void reset_while_read_responses_wait(void **state)
 {
 	struct scene s = {.others = *state};
 	struct region *r;
@@ -235,7 +237,7 @@ static void reset_while_answers_wait(void **state)
 	scene_close(&s);
 }
 
-static void reset_while_work_waits(void **state)
+static void reset_while_sends_wait(void **state)
 {
 	struct scene s = {.others = *state};
 	struct scene_wish w = {.we_connect = true};
@@ -244,7 +246,8 @@ static void reset_while_work_waits(void **state)
 	scene_open(&s, &w);
 	r = own_region(&s.us, MUCH);
 	for (int i = 0; i < 8; i++)
-		post_write(&s.us, r, 0, MUCH, r, 0); /* to wherever; the peer does not read */
+		post_write(&s.us, r, 0, MUCH, r,
+			   0); /* any target will do: the peer does not read */
 	post_read(&s.us, r, 0, 64, r, 0);
 	post_send(&s.us, r, 0, 64);
 	ping(s.others);
@@ -270,7 +273,7 @@ static void reset_while_a_read_waits(void **state)
 	scene_close(&s);
 }
 
-/* A close by the peer that leaves our reads unanswered is no good end. */
+/* A close by the peer that leaves our reads unanswered is an error. */
 static void close_while_a_read_waits(void **state)
 {
 	struct scene s = {.others = *state};
@@ -287,7 +290,7 @@ static void close_while_a_read_waits(void **state)
 	scene_close(&s);
 }
 
-/* ---- our own close ---- */
+/* ---- a close by our side ---- */
 
 static void reset_while_we_close(void **state)
 {
@@ -339,8 +342,8 @@ static void fault_while_we_close(void **state)
 
 /* ---- Terminates from the peer ---- */
 
-/* Reads (1, 2) and a send (3) are under way; the peer has the first request. */
-static void open_asking(struct scene *s, void **state, struct rdmap_read_req *q)
+/* Opens a scene with reads (1, 2) and a send (3) in flight; the peer has the first request. */
+static void open_with_reads_in_flight(struct scene *s, void **state, struct rdmap_read_req *q)
 {
 	struct scene_wish w = {.we_connect = true};
 	struct region *r;
@@ -355,7 +358,7 @@ static void open_asking(struct scene *s, void **state, struct rdmap_read_req *q)
 	raw_take_read(&s->peer, q);
 }
 
-/* A Terminate for the segment whose header is h; siw: as that writes it. */
+/* Sends a Terminate for the segment whose header is h; siw: in siw's encoding. */
 static void terminate_about(struct scene *s, struct wire_fault fault, const struct ddp_hdr *h,
 			    const struct rdmap_read_req *q)
 {
@@ -386,21 +389,21 @@ static void terminate_about_a_read_fails_it(void **state)
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_RDMAP_INVALID_STAG, &first_read, &q);
 	expect_failed(&s.us, 1, IBV_WC_REM_ACCESS_ERR);
 	expect_terminated(&s);
 }
 
-/* A peer may refuse a request before it has answered those before it. */
-static void terminate_about_the_second_read_fails_that(void **state)
+/* A peer may refuse a request before it has answered the earlier ones. */
+static void terminate_about_the_second_read_fails_it(void **state)
 {
 	const struct ddp_hdr second_read = {
 		.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = 2};
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	raw_take_read(&s.peer, &q);
 	terminate_about(&s, FAULT_RDMAP_INVALID_STAG, &second_read, &q);
 	expect_failed(&s.us, 1, IBV_WC_WR_FLUSH_ERR);
@@ -408,7 +411,7 @@ static void terminate_about_the_second_read_fails_that(void **state)
 	expect_terminated(&s);
 }
 
-/* About one that was never sent: what it says of the rest is not believed. */
+/* The Terminate names a read that was never sent: no read is blamed for it. */
 static void terminate_about_no_read_of_ours_flushes_all(void **state)
 {
 	static const uint32_t msns[] = {0, 3, UINT32_MAX};
@@ -419,7 +422,7 @@ static void terminate_about_no_read_of_ours_flushes_all(void **state)
 		struct scene s;
 		struct rdmap_read_req q;
 
-		open_asking(&s, state, &q);
+		open_with_reads_in_flight(&s, state, &q);
 		raw_take_read(&s.peer, &q);
 		terminate_about(&s, FAULT_RDMAP_INVALID_STAG, &none, &q);
 		expect_failed(&s.us, 1, IBV_WC_WR_FLUSH_ERR);
@@ -433,13 +436,13 @@ static void terminate_about_an_operation_fails_it(void **state)
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_RDMAP_STREAM, &first_read, &q);
 	expect_failed(&s.us, 1, IBV_WC_REM_OP_ERR);
 	expect_terminated(&s);
 }
 
-/* Nibbles and bits swapped, R set, and no request behind it. */
+/* siw swaps nibbles and bits, sets R, and appends no request. */
 static void terminate_as_siw_writes_it_is_understood(void **state)
 {
 	static const uint8_t siw[] = {0x10, 0x00, 0x07, 0x00, 0x00, 0x1c, 0x41, 0x41, 0, 0, 0, 0,
@@ -447,7 +450,7 @@ static void terminate_as_siw_writes_it_is_understood(void **state)
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	raw_terminate(&s.peer, siw, sizeof(siw));
 	expect_failed(&s.us, 1, IBV_WC_REM_ACCESS_ERR);
 	expect_terminated(&s);
@@ -460,7 +463,7 @@ static void terminate_about_a_send_blames_no_read(void **state)
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_RDMAP_OP_CANT_INV, &send, NULL);
 	expect_terminated(&s);
 }
@@ -471,7 +474,7 @@ static void terminate_about_a_write_blames_no_read(void **state)
 	struct scene s;
 	struct rdmap_read_req q;
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_RDMAP_ACCESS, &write, NULL);
 	expect_terminated(&s);
 }
@@ -482,16 +485,16 @@ static void terminate_of_other_layers_flushes_all(void **state)
 	struct rdmap_read_req q;
 	struct ddp_hdr write = write_hdr(1, 2);
 
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_DDP_BASE_BOUNDS, &write, NULL);
 	expect_terminated(&s);
-	open_asking(&s, state, &q);
+	open_with_reads_in_flight(&s, state, &q);
 	terminate_about(&s, FAULT_MPA_CRC, NULL, NULL);
 	expect_terminated(&s);
 }
 
-/* However short, and whatever it says. */
-static void terminate_of_any_length_is_the_end(void **state)
+/* A Terminate ends the connection, however short it is and whatever it says. */
+static void terminate_of_any_length_ends_the_connection(void **state)
 {
 	for (size_t len = 0; len < 40; len += 3) {
 		uint8_t payload[64];
@@ -504,7 +507,7 @@ static void terminate_of_any_length_is_the_end(void **state)
 	}
 }
 
-/* Nothing counts that a peer sends behind its Terminate. */
+/* Bytes that a peer sends behind its Terminate are ignored. */
 static void bytes_after_a_terminate_are_ignored(void **state)
 {
 	static const uint8_t why[4] = {0x20, 0x01};
@@ -520,7 +523,7 @@ static void bytes_after_a_terminate_are_ignored(void **state)
 	scene_close(&s);
 }
 
-/* Nor what it sends behind a message that was refused. */
+/* Bytes that a peer sends behind a message that was refused are ignored, too. */
 static void bytes_after_a_fault_are_ignored(void **state)
 {
 	struct scene s;
@@ -558,7 +561,7 @@ static uint64_t bytes_out(const struct scene *s)
 	return c.tx_bytes;
 }
 
-/* Does nothing go out for a moment? */
+/* Returns whether nothing is sent for a moment. */
 static bool is_stuck(const struct scene *s)
 {
 	uint64_t before = bytes_out(s);
@@ -567,7 +570,7 @@ static bool is_stuck(const struct scene *s)
 	return bytes_out(s) == before;
 }
 
-/* A peer that neither reads our last words nor closes costs nothing while we wait for it. */
+/* Waiting for a peer that neither reads our Terminate nor closes uses no processor time. */
 static void waiting_for_the_peer_to_close_is_idle(void **state)
 {
 	struct scene s = {.others = *state};
@@ -579,7 +582,8 @@ static void waiting_for_the_peer_to_close_is_idle(void **state)
 	r = lend_region(&s.us, MUCH, IBV_ACCESS_REMOTE_READ);
 	q.src_stag = r->mr->rkey;
 	q.src_to = (uintptr_t)r->at;
-	for (int i = 0; i < 6; i++) { /* each makes it try again, until the sockets are full */
+	for (int i = 0; i < 6;
+	     i++) { /* each makes the adapter try again, until the socket buffers are full */
 		raw_read(&s.peer, &q);
 		await(is_stuck(&s));
 	}
@@ -606,22 +610,22 @@ int main(void)
 		cmocka_unit_test(reset_between_messages),
 		cmocka_unit_test(close_between_messages),
 		cmocka_unit_test(close_between_segments),
-		cmocka_unit_test(reset_while_answers_wait),
-		cmocka_unit_test(reset_while_work_waits),
+		cmocka_unit_test(reset_while_read_responses_wait),
+		cmocka_unit_test(reset_while_sends_wait),
 		cmocka_unit_test(reset_while_a_read_waits),
 		cmocka_unit_test(close_while_a_read_waits),
 		cmocka_unit_test(reset_while_we_close),
 		cmocka_unit_test(messages_after_our_close_are_received),
 		cmocka_unit_test(fault_while_we_close),
 		cmocka_unit_test(terminate_about_a_read_fails_it),
-		cmocka_unit_test(terminate_about_the_second_read_fails_that),
+		cmocka_unit_test(terminate_about_the_second_read_fails_it),
 		cmocka_unit_test(terminate_about_no_read_of_ours_flushes_all),
 		cmocka_unit_test(terminate_about_an_operation_fails_it),
 		cmocka_unit_test(terminate_as_siw_writes_it_is_understood),
 		cmocka_unit_test(terminate_about_a_send_blames_no_read),
 		cmocka_unit_test(terminate_about_a_write_blames_no_read),
 		cmocka_unit_test(terminate_of_other_layers_flushes_all),
-		cmocka_unit_test(terminate_of_any_length_is_the_end),
+		cmocka_unit_test(terminate_of_any_length_ends_the_connection),
 		cmocka_unit_test(bytes_after_a_terminate_are_ignored),
 		cmocka_unit_test(bytes_after_a_fault_are_ignored),
 		cmocka_unit_test(waiting_for_the_peer_to_close_is_idle),

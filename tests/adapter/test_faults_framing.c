@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults_framing.c - bytes that are no FPDUs, or whose headers make no
- * sense: CRCs, lengths, markers, versions, opcodes; and promises not kept.
+ * test_faults_framing.c - bytes that are no FPDUs, or whose headers are invalid: CRCs, lengths,
+ * markers, versions, opcodes; and announced segments that do not come.
  */
 #include "raw_peer.h"
 
@@ -35,7 +35,7 @@ static struct ddp_hdr write_to(const struct region *r)
 
 /* ---- CRCs ---- */
 
-/* A story that this way of framing has no room for. */
+/* Skips a test that does not fit this way of framing. */
 static void skip_unless(struct scene *s, bool fits)
 {
 	if (fits)
@@ -49,7 +49,7 @@ static void need_crc(struct scene *s)
 	skip_unless(s, s->peer.crc);
 }
 
-/* No byte of a short FPDU is placed before its CRC is right. */
+/* No byte of a short FPDU is placed before its CRC has been checked. */
 static void short_fpdu_with_a_bad_crc_is_refused(void **state)
 {
 	struct scene s;
@@ -65,7 +65,7 @@ static void short_fpdu_with_a_bad_crc_is_refused(void **state)
 	scene_close(&s);
 }
 
-static void every_bit_of_a_header_counts(void **state)
+static void flipped_header_bit_is_refused(void **state)
 {
 	for (int i = 0; i < (MPA_LEN_FIELD + DDP_TAGGED_LEN) * 8; i += 5) {
 		struct scene s;
@@ -74,7 +74,7 @@ static void every_bit_of_a_header_counts(void **state)
 		size_t n = raw_build(&s.peer, &h, junk, 100, raw);
 
 		need_crc(&s);
-		if (i < 16 || s.peer.markers_tx) { /* lengths: see below; markers are apart */
+		if (i < 16 || s.peer.markers_tx) { /* lengths and markers: see below */
 			scene_close(&s);
 			continue;
 		}
@@ -86,7 +86,7 @@ static void every_bit_of_a_header_counts(void **state)
 	}
 }
 
-/* The payload of a long one goes to its place as it comes; but nowhere else. */
+/* The payload of a long FPDU is placed as it comes, but nowhere else. */
 static void long_fpdu_with_a_bad_crc_is_refused(void **state)
 {
 	struct scene s;
@@ -103,12 +103,12 @@ static void long_fpdu_with_a_bad_crc_is_refused(void **state)
 	scene_close(&s);
 }
 
-static void pad_is_under_the_crc(void **state)
+static void crc_covers_the_pad(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
 	struct ddp_hdr h = write_to(r);
-	size_t n = raw_build(&s.peer, &h, junk, 3, raw); /* 2 + 14 + 3, and one of pad */
+	size_t n = raw_build(&s.peer, &h, junk, 3, raw); /* 2 + 14 + 3 bytes, and one byte of pad */
 
 	need_crc(&s);
 	raw[n - MPA_CRC_LEN - 1] = 0xff;
@@ -118,7 +118,7 @@ static void pad_is_under_the_crc(void **state)
 	scene_close(&s);
 }
 
-static void good_fpdus_before_a_bad_one_count(void **state)
+static void good_fpdus_before_a_bad_one_are_delivered(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
@@ -160,7 +160,7 @@ static void crc_field_is_ignored_where_it_is_off(void **state)
 
 /* ---- lengths ---- */
 
-/* A ULPDU of len bytes that begin like a good write or send. */
+/* Sends a ULPDU of len bytes that begin like a good write or send. */
 static void truncated(void **state, bool tagged, size_t len)
 {
 	struct scene s;
@@ -170,7 +170,7 @@ static void truncated(void **state, bool tagged, size_t len)
 
 	ddp_encode(&h, ulpdu);
 	raw_bytes(&s.peer, raw, raw_frame(&s.peer, ulpdu, len, raw));
-	/* what follows makes sure that the reader has enough to look at */
+	/* more bytes, so that the receiver has enough to parse */
 	raw_write(&s.peer, r->mr->rkey, (uintptr_t)r->at, junk, 100);
 	expect_refused(&s, FAULT_MPA_MARKER, IBV_EVENT_QP_FATAL);
 	expect_zeroes(r->at, LEN);
@@ -187,8 +187,8 @@ static void fpdu_without_a_whole_header_is_refused(void **state)
 	truncated(state, false, DDP_UNTAGGED_LEN - 1);
 }
 
-/* A length that is not the sender's is found by the CRC, if nothing else finds it first. */
-static void length_that_lies(void **state, int by)
+/* A wrong length is found by the CRC, if nothing else finds it first. */
+static void wrong_length(void **state, int by)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
@@ -205,15 +205,15 @@ static void length_that_lies(void **state, int by)
 	scene_close(&s);
 }
 
-static void length_that_lies_is_refused(void **state)
+static void wrong_length_is_refused(void **state)
 {
-	length_that_lies(state, -4);
-	length_that_lies(state, 4);
-	length_that_lies(state, 1);
-	length_that_lies(state, 2000);
+	wrong_length(state, -4);
+	wrong_length(state, 4);
+	wrong_length(state, 1);
+	wrong_length(state, 2000);
 }
 
-/* The longest that two bytes can say, of every kind; there is no buffer for it. */
+/* Sends the longest ULPDU that the length field can express; no buffer is large enough for it. */
 static void longest_fpdu_is_refused(void **state, uint8_t opcode, bool tagged,
 				    struct wire_fault fault, enum ibv_event_type event)
 {
@@ -253,7 +253,7 @@ static void longest_read_request_is_refused(void **state)
 				IBV_EVENT_QP_REQ_ERR);
 }
 
-static void longest_terminate_is_the_end(void **state)
+static void longest_terminate_ends_the_connection(void **state)
 {
 	longest_fpdu_is_refused(state, RDMAP_TERMINATE, false, WIRE_OK, IBV_EVENT_QP_FATAL);
 }
@@ -335,7 +335,7 @@ static void unknown_opcode_is_refused(void **state)
 	}
 }
 
-/* RFC 7306 and stag's own: only between peers that agreed. */
+/* The opcodes of RFC 7306 and stag's own are valid only between peers that agreed on them. */
 static void opcode_of_the_extensions_from_a_standard_peer_is_refused(void **state)
 {
 	static const uint8_t ops[] = {RDMAP_IMM,	 RDMAP_IMM_SE, RDMAP_ATOMIC_REQ,
@@ -354,7 +354,7 @@ static void opcode_with_the_wrong_t_bit_is_refused(void **state)
 	control_bytes(state, DDP_T | DDP_L | 1, 0x40 | RDMAP_TERMINATE, FAULT_RDMAP_OPCODE);
 }
 
-/* Reserved bits are not looked at (RFC 5041 §4.1, RFC 5040 §4.1). */
+/* Reserved bits are ignored (RFC 5041 §4.1, RFC 5040 §4.1). */
 static void reserved_bits_are_ignored(void **state)
 {
 	struct scene s;
@@ -375,7 +375,7 @@ static void reserved_bits_are_ignored(void **state)
 	scene_close(&s);
 }
 
-/* ---- half a frame ---- */
+/* ---- partial frames ---- */
 
 static void half_a_frame_and_silence(void **state, size_t payload, size_t part)
 {
@@ -389,7 +389,7 @@ static void half_a_frame_and_silence(void **state, size_t payload, size_t part)
 		ping(s.others);
 	expect_state(&s.us, IBV_QPS_RTS);
 	expect_nothing(&s.us);
-	raw_bytes(&s.peer, raw + part, n - part); /* it was only slow */
+	raw_bytes(&s.peer, raw + part, n - part); /* the peer was only slow */
 	raw_send(&s.peer, junk, 1);
 	expect_received(&s.us, 1);
 	assert_memory_equal(r->at, junk, payload);
@@ -398,7 +398,7 @@ static void half_a_frame_and_silence(void **state, size_t payload, size_t part)
 	scene_close(&s);
 }
 
-static void half_a_frame_and_silence_harms_nobody(void **state)
+static void partial_frame_does_not_disturb_other_connections(void **state)
 {
 	static const size_t parts[] = {1, 2, 3, 4, 8, 15, 16, 17, 100, 1015, 1016, 1019};
 
@@ -410,8 +410,8 @@ static void half_a_frame_and_silence_harms_nobody(void **state)
 	half_a_frame_and_silence(state, 50000, 50018);
 }
 
-/* A frame that comes byte by byte is a frame. */
-static void one_byte_at_a_time_is_enough(void **state)
+/* A frame that comes byte by byte is received. */
+static void frame_sent_byte_by_byte_is_received(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
@@ -428,12 +428,12 @@ static void one_byte_at_a_time_is_enough(void **state)
 	scene_close(&s);
 }
 
-/* ---- promises between stag peers ---- */
+/* ---- announced segments between stag peers ---- */
 
 #define FULL (MPA_MAX_ULPDU - DDP_TAGGED_LEN)
 
-/* The first segment of a message, which says that a full one follows. */
-static struct ddp_hdr promise(struct scene *s, struct region *r, size_t first)
+/* Returns the header of a message's first segment, which announces that a full one follows. */
+static struct ddp_hdr announce_full_segment(struct scene *s, struct region *r, size_t first)
 {
 	struct ddp_hdr h = write_to(r);
 
@@ -445,7 +445,7 @@ static struct ddp_hdr promise(struct scene *s, struct region *r, size_t first)
 	return h;
 }
 
-static struct region *open_promised(struct scene *s, void **state, size_t len)
+static struct region *open_announced(struct scene *s, void **state, size_t len)
 {
 	struct raw_wish peer = {.extensions = true};
 
@@ -453,15 +453,15 @@ static struct region *open_promised(struct scene *s, void **state, size_t len)
 	return lend_region(&s->us, len, IBV_ACCESS_REMOTE_WRITE);
 }
 
-static void promise_that_is_kept(void **state)
+static void announced_segment_lands(void **state)
 {
 	static uint8_t full[FULL];
 	struct scene s;
-	struct region *r = open_promised(&s, state, 20000 + FULL);
+	struct region *r = open_announced(&s, state, 20000 + FULL);
 	struct ddp_hdr h;
 
 	fill(full, FULL, 3);
-	h = promise(&s, r, 20000);
+	h = announce_full_segment(&s, r, 20000);
 	h.last = true;
 	raw_segment(&s.peer, &h, full, FULL);
 	raw_send(&s.peer, junk, 1);
@@ -473,13 +473,13 @@ static void promise_that_is_kept(void **state)
 	scene_close(&s);
 }
 
-/* The region ends before what is promised would. */
-static void promise_beyond_the_region_lands_nowhere(void **state)
+/* The region ends before the announced segment would. */
+static void announced_segment_beyond_the_region_lands_nowhere(void **state)
 {
 	static uint8_t full[FULL];
 	struct scene s;
-	struct region *r = open_promised(&s, state, 20000 + FULL - 1);
-	struct ddp_hdr h = promise(&s, r, 20000);
+	struct region *r = open_announced(&s, state, 20000 + FULL - 1);
+	struct ddp_hdr h = announce_full_segment(&s, r, 20000);
 
 	h.last = true;
 	raw_segment(&s.peer, &h, full, FULL);
@@ -489,15 +489,16 @@ static void promise_beyond_the_region_lands_nowhere(void **state)
 }
 
 /*
- * Whatever comes instead: no byte outside of the region, and nobody else is
- * harmed. Whether it is noticed depends on whether the promise was made use of.
+ * Whatever comes instead of the announced segment: no byte is placed outside of the region, and
+ * other connections are unharmed. The fault is noticed only if the receiver made use of the
+ * announcement.
  */
-static void promise_that_is_broken(void **state, const struct ddp_hdr *instead, size_t len)
+static void break_announcement(void **state, const struct ddp_hdr *instead, size_t len)
 {
 	static uint8_t full[FULL];
 	struct scene s;
-	struct region *r = open_promised(&s, state, 2 * FULL + 20000);
-	struct ddp_hdr h = promise(&s, r, 20000);
+	struct region *r = open_announced(&s, state, 2 * FULL + 20000);
+	struct ddp_hdr h = announce_full_segment(&s, r, 20000);
 
 	if (instead->tagged)
 		h.to += instead->to;
@@ -517,31 +518,31 @@ static void promise_that_is_broken(void **state, const struct ddp_hdr *instead, 
 	scene_close(&s);
 }
 
-static void promise_that_is_broken_harms_nobody(void **state)
+static void broken_announcement_does_not_disturb_other_connections(void **state)
 {
 	static const struct ddp_hdr elsewhere = {.tagged = true, .to = 1000};
 	static const struct ddp_hdr send = {.opcode = RDMAP_SEND, .msn = 1};
 
-	promise_that_is_broken(state, &elsewhere, FULL);
-	promise_that_is_broken(state, &send, 10);
-	promise_that_is_broken(state, &send, 60000);
+	break_announcement(state, &elsewhere, FULL);
+	break_announcement(state, &send, 10);
+	break_announcement(state, &send, 60000);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(short_fpdu_with_a_bad_crc_is_refused),
-		cmocka_unit_test(every_bit_of_a_header_counts),
+		cmocka_unit_test(flipped_header_bit_is_refused),
 		cmocka_unit_test(long_fpdu_with_a_bad_crc_is_refused),
-		cmocka_unit_test(pad_is_under_the_crc),
-		cmocka_unit_test(good_fpdus_before_a_bad_one_count),
+		cmocka_unit_test(crc_covers_the_pad),
+		cmocka_unit_test(good_fpdus_before_a_bad_one_are_delivered),
 		cmocka_unit_test(crc_field_is_ignored_where_it_is_off),
 		cmocka_unit_test(fpdu_without_a_whole_header_is_refused),
-		cmocka_unit_test(length_that_lies_is_refused),
+		cmocka_unit_test(wrong_length_is_refused),
 		cmocka_unit_test(longest_write_is_refused),
 		cmocka_unit_test(longest_send_is_refused),
 		cmocka_unit_test(longest_read_request_is_refused),
-		cmocka_unit_test(longest_terminate_is_the_end),
+		cmocka_unit_test(longest_terminate_ends_the_connection),
 		cmocka_unit_test(marker_that_points_elsewhere_is_refused),
 		cmocka_unit_test(bad_ddp_version_is_refused),
 		cmocka_unit_test(bad_rdmap_version_is_refused),
@@ -549,11 +550,11 @@ int main(void)
 		cmocka_unit_test(opcode_of_the_extensions_from_a_standard_peer_is_refused),
 		cmocka_unit_test(opcode_with_the_wrong_t_bit_is_refused),
 		cmocka_unit_test(reserved_bits_are_ignored),
-		cmocka_unit_test(half_a_frame_and_silence_harms_nobody),
-		cmocka_unit_test(one_byte_at_a_time_is_enough),
-		cmocka_unit_test(promise_that_is_kept),
-		cmocka_unit_test(promise_beyond_the_region_lands_nowhere),
-		cmocka_unit_test(promise_that_is_broken_harms_nobody),
+		cmocka_unit_test(partial_frame_does_not_disturb_other_connections),
+		cmocka_unit_test(frame_sent_byte_by_byte_is_received),
+		cmocka_unit_test(announced_segment_lands),
+		cmocka_unit_test(announced_segment_beyond_the_region_lands_nowhere),
+		cmocka_unit_test(broken_announcement_does_not_disturb_other_connections),
 	};
 
 	return cmocka_run_group_tests_name("framing faults", tests, others_open, others_close);

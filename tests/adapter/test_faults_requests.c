@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults_requests.c - reads and atomics that a peer has no right to, or
- * that it asks for in the wrong way.
+ * test_faults_requests.c - reads and atomics that a peer has no right to, or whose requests are
+ * malformed.
  */
 #include "raw_peer.h"
 
@@ -42,7 +42,7 @@ static uint64_t addr(const struct region *r)
 
 /* ---- reads ---- */
 
-static void a_good_read_is_answered(void **state)
+static void valid_read_is_answered(void **state)
 {
 	struct scene s;
 	struct region *r = open_lending(&s, state, ALL_REMOTE);
@@ -161,8 +161,8 @@ static void read_of_a_window_of_another_queue_pair_is_refused(void **state)
 	drop_region(&others->b, r);
 }
 
-/* RFC 5040 §5.2: a read of nothing is answered with nothing, wherever it points. */
-static void empty_read_of_nowhere_is_answered(void **state)
+/* RFC 5040 §5.2: a read of zero bytes gets a zero-length response, whatever its source. */
+static void empty_read_of_an_unknown_tag_is_answered(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q = read_of(0xdeadbeef, UINT64_MAX, 0);
@@ -230,7 +230,7 @@ static void read_request_of_the_wrong_length_is_refused(void **state)
 	request_of_length(state, RDMAP_READ_REQ, RDMAP_READ_REQ_LEN, false);
 }
 
-static void read_request_on_the_queue_of_sends_is_refused(void **state)
+static void read_request_on_the_send_queue_is_refused(void **state)
 {
 	struct scene s;
 	struct region *r = open_lending(&s, state, ALL_REMOTE);
@@ -246,8 +246,8 @@ static void read_request_on_the_queue_of_sends_is_refused(void **state)
 }
 
 /*
- * Answers that do not fit into the sockets stay where they are, and their
- * requests count: as many as the IRD says may be there, not one more.
+ * Responses that do not fit into the socket buffers wait, and their requests count against the IRD:
+ * as many as the IRD may wait, not one more.
  */
 static void read_beyond_the_ird_is_refused(void **state)
 {
@@ -270,8 +270,8 @@ static void read_beyond_the_ird_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* The same where the socket has room for a Terminate between two answers. */
-static void burst_beyond_the_ird_gets_its_terminate(void **state)
+/* The same with room in the socket for a Terminate between two responses. */
+static void burst_beyond_the_ird_is_answered_by_a_terminate(void **state)
 {
 	struct scene s = {.others = *state};
 	struct scene_wish w = {.us.ird = 1, .peer.ord = 1};
@@ -290,13 +290,14 @@ static void burst_beyond_the_ird_gets_its_terminate(void **state)
 		rdmap_put_read_req(buf, &q);
 		n += raw_build(&s.peer, &h, buf, sizeof(buf), raw + n);
 	}
-	raw_bytes(&s.peer, raw, n); /* in one piece: both are there before an answer is framed */
+	raw_bytes(&s.peer, raw,
+		  n); /* sent in one piece, so that both arrive before a response is framed */
 	expect_terminate_at_last(&s.peer, FAULT_DDP_NO_BUFFER);
 	expect_broken(&s, IBV_EVENT_QP_REQ_ERR);
 	scene_close(&s);
 }
 
-/* The unanswered rest of the request is in the Terminate, as RFC 5040 §4.8 requires. */
+/* Expects the unanswered rest of the request in the Terminate, as RFC 5040 §4.8 requires. */
 static void expect_rest_of(const struct rdmap_read_req *q, const struct terminate *t)
 {
 	struct rdmap_read_req rest;
@@ -316,8 +317,8 @@ static void expect_rest_of(const struct rdmap_read_req *q, const struct terminat
 	assert_int_equal(rest.sink_to, q->sink_to + done);
 }
 
-/* A region taken back while it is being read: no byte of it after that. */
-static void region_taken_back_ends_the_read(void **state)
+/* A region is deregistered while it is being read: no byte of it is sent after that. */
+static void deregistration_ends_a_read_in_flight(void **state)
 {
 	struct scene s = {.others = *state};
 	const uint32_t much = 32 << 20;
@@ -334,7 +335,7 @@ static void region_taken_back_ends_the_read(void **state)
 	assert_int_equal(f->h.opcode, RDMAP_READ_RESP);
 	assert_int_equal(ibv_dereg_mr(r->mr), 0);
 	r->mr = NULL;
-	if (s.peer.crc) { /* copies were taken: the segment that is under way can be ended */
+	if (s.peer.crc) { /* copied for the CRC: the segment in flight is completed */
 		raw_take_terminate_at_last(&s.peer, &t);
 		expect_rest_of(&q, &t);
 	}
@@ -356,7 +357,7 @@ static struct rdmap_atomic_req add_to(uint32_t stag, uint64_t to)
 					 .compare_mask = UINT64_MAX};
 }
 
-static void a_good_atomic_is_answered(void **state)
+static void valid_atomic_is_answered(void **state)
 {
 	struct scene s;
 	struct region *r = open_lending(&s, state, ALL_REMOTE);
@@ -437,7 +438,7 @@ static void atomic_of_the_wrong_length_is_refused(void **state)
 	request_of_length(state, RDMAP_ATOMIC_REQ, RDMAP_ATOMIC_REQ_LEN + 8, true);
 }
 
-/* ---- the escape ---- */
+/* ---- the escape opcode ---- */
 
 static void open_stag_peer(struct scene *s, void **state, bool escape)
 {
@@ -480,7 +481,7 @@ static void flush_is_answered(void **state, bool escape)
 static void flush_is_answered_with_and_without_subtypes(void **state)
 {
 	flush_is_answered(state, true);
-	flush_is_answered(state, false); /* a peer from before there were any */
+	flush_is_answered(state, false); /* a peer of a version without subtypes */
 }
 
 static void escape_is_refused(void **state, bool escape, uint32_t subtype, size_t len,
@@ -518,7 +519,7 @@ static void flush_of_the_wrong_length_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_good_read_is_answered),
+		cmocka_unit_test(valid_read_is_answered),
 		cmocka_unit_test(read_of_an_unknown_tag_is_refused),
 		cmocka_unit_test(read_with_the_wrong_key_is_refused),
 		cmocka_unit_test(read_past_the_end_is_refused),
@@ -528,15 +529,15 @@ int main(void)
 		cmocka_unit_test(read_that_wraps_is_refused),
 		cmocka_unit_test(read_of_another_protection_domain_is_refused),
 		cmocka_unit_test(read_of_a_window_of_another_queue_pair_is_refused),
-		cmocka_unit_test(empty_read_of_nowhere_is_answered),
+		cmocka_unit_test(empty_read_of_an_unknown_tag_is_answered),
 		cmocka_unit_test(read_out_of_order_is_refused),
 		cmocka_unit_test(read_with_an_offset_is_refused),
 		cmocka_unit_test(read_request_of_the_wrong_length_is_refused),
-		cmocka_unit_test(read_request_on_the_queue_of_sends_is_refused),
+		cmocka_unit_test(read_request_on_the_send_queue_is_refused),
 		cmocka_unit_test(read_beyond_the_ird_is_refused),
-		cmocka_unit_test(burst_beyond_the_ird_gets_its_terminate),
-		cmocka_unit_test(region_taken_back_ends_the_read),
-		cmocka_unit_test(a_good_atomic_is_answered),
+		cmocka_unit_test(burst_beyond_the_ird_is_answered_by_a_terminate),
+		cmocka_unit_test(deregistration_ends_a_read_in_flight),
+		cmocka_unit_test(valid_atomic_is_answered),
 		cmocka_unit_test(atomic_on_an_unknown_tag_is_refused),
 		cmocka_unit_test(atomic_past_the_end_is_refused),
 		cmocka_unit_test(atomic_without_the_right_is_refused),

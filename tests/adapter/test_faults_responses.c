@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults_responses.c - answers that nobody asked for, or that are not what
- * was asked for.
+ * test_faults_responses.c - responses that do not match a request of ours.
  */
 #include "raw_peer.h"
 
@@ -12,7 +11,7 @@
 
 static const uint8_t junk[2 * LEN] = {[0 ... 2 * LEN - 1] = 0xee};
 
-/* We ask for LEN bytes, and the peer has the request. */
+/* Posts a read of LEN bytes, and makes the peer receive the request. */
 static struct region *open_reading(struct scene *s, void **state, struct rdmap_read_req *q)
 {
 	struct scene_wish w = {.we_connect = true, .peer.extensions = true};
@@ -22,14 +21,15 @@ static struct region *open_reading(struct scene *s, void **state, struct rdmap_r
 	scene_open(s, &w);
 	sink = own_region(&s->us, LEN);
 	post_receive(&s->us, own_region(&s->us, 64), 0, 64);
-	post_read(&s->us, sink, 0, LEN, sink, 0); /* what the source is, the peer decides */
+	post_read(&s->us, sink, 0, LEN, sink,
+		  0); /* any source will do: the peer chooses the bytes */
 	raw_take_read(&s->peer, q);
 	assert_int_equal(q->size, LEN);
-	post_send(&s->us, sink, 0, 0); /* waits behind the read for its turn to complete */
+	post_send(&s->us, sink, 0, 0); /* completes after the read */
 	return sink;
 }
 
-static void answer(struct scene *s, uint32_t stag, uint64_t to, size_t len, bool last)
+static void send_read_response(struct scene *s, uint32_t stag, uint64_t to, size_t len, bool last)
 {
 	struct ddp_hdr h = response_hdr(stag, to);
 
@@ -37,14 +37,14 @@ static void answer(struct scene *s, uint32_t stag, uint64_t to, size_t len, bool
 	raw_segment(&s->peer, &h, junk, len);
 }
 
-static void a_good_answer_is_taken(void **state)
+static void matching_read_response_completes_the_read(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, 1000, false);
-	answer(&s, q.sink_stag, q.sink_to + 1000, 24, true);
+	send_read_response(&s, q.sink_stag, q.sink_to, 1000, false);
+	send_read_response(&s, q.sink_stag, q.sink_to + 1000, 24, true);
 	expect_sent(&s.us, 2);
 	expect_sent(&s.us, 3);
 	assert_memory_equal(sink->at, junk, LEN);
@@ -54,8 +54,8 @@ static void a_good_answer_is_taken(void **state)
 	scene_close(&s);
 }
 
-/* Skips what we had sent before, e.g. the send behind the read. */
-static void expect_refused_answer(struct scene *s, struct wire_fault fault)
+/* Skips FPDUs that were sent earlier, e.g. the send behind the read. */
+static void expect_refused_response(struct scene *s, struct wire_fault fault)
 {
 	bool access = fault.layer == FAULT_LAYER_DDP && fault.etype == 1;
 
@@ -63,20 +63,20 @@ static void expect_refused_answer(struct scene *s, struct wire_fault fault)
 	expect_broken(s, access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 }
 
-static void answer_to_another_tag_is_refused(void **state)
+static void read_response_to_another_stag_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag ^ 0x100, q.sink_to, LEN, true);
-	expect_refused_answer(&s, FAULT_DDP_INVALID_STAG);
+	send_read_response(&s, q.sink_stag ^ 0x100, q.sink_to, LEN, true);
+	expect_refused_response(&s, FAULT_DDP_INVALID_STAG);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
 
-/* Also where the other tag is one that the peer may write to. */
-static void answer_to_a_lent_region_is_refused(void **state)
+/* A response to another STag is refused even if the peer may write there. */
+static void read_response_to_an_advertised_region_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
@@ -84,45 +84,45 @@ static void answer_to_a_lent_region_is_refused(void **state)
 
 	open_reading(&s, state, &q);
 	lent = lend_region(&s.us, LEN, IBV_ACCESS_REMOTE_WRITE);
-	answer(&s, lent->mr->rkey, (uintptr_t)lent->at, LEN, true);
-	expect_refused_answer(&s, FAULT_DDP_INVALID_STAG);
+	send_read_response(&s, lent->mr->rkey, (uintptr_t)lent->at, LEN, true);
+	expect_refused_response(&s, FAULT_DDP_INVALID_STAG);
 	expect_zeroes(lent->at, LEN);
 	scene_close(&s);
 }
 
-static void answer_to_another_place_is_refused(void **state)
+static void read_response_to_another_offset_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to + 4, LEN - 4, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to + 4, LEN - 4, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
 
-static void answer_with_a_gap_is_refused(void **state)
+static void read_response_with_a_gap_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, 100, false);
-	answer(&s, q.sink_stag, q.sink_to + 101, LEN - 101, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to, 100, false);
+	send_read_response(&s, q.sink_stag, q.sink_to + 101, LEN - 101, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	expect_zeroes(sink->at + 100, LEN - 100);
 	scene_close(&s);
 }
 
-static void answer_that_is_too_long_is_refused(void **state)
+static void read_response_that_is_too_long_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, LEN + 1, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN + 1, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
@@ -133,67 +133,70 @@ static void second_segment_that_is_too_long_is_refused(void **state)
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, LEN - 8, false);
-	answer(&s, q.sink_stag, q.sink_to + LEN - 8, 9, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN - 8, false);
+	send_read_response(&s, q.sink_stag, q.sink_to + LEN - 8, 9, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	expect_zeroes(sink->at + LEN - 8, 8);
 	scene_close(&s);
 }
 
-static void answer_that_is_too_short_is_refused(void **state)
+static void read_response_that_is_too_short_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, LEN - 1, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN - 1, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
 
-static void answer_of_nothing_is_refused(void **state)
+static void empty_read_response_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 
 	open_reading(&s, state, &q);
-	answer(&s, q.sink_stag, q.sink_to, 0, true);
-	expect_refused_answer(&s, FAULT_DDP_BASE_BOUNDS);
+	send_read_response(&s, q.sink_stag, q.sink_to, 0, true);
+	expect_refused_response(&s, FAULT_DDP_BASE_BOUNDS);
 	scene_close(&s);
 }
 
-static void second_answer_is_refused(void **state)
+static void second_read_response_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer(&s, q.sink_stag, q.sink_to, LEN, true);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN, true);
 	expect_sent(&s.us, 2);
 	expect_sent(&s.us, 3);
 	memset(sink->at, 0, LEN);
-	answer(&s, q.sink_stag, q.sink_to, LEN, true);
-	expect_refused_answer(&s, FAULT_RDMAP_OPCODE);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN, true);
+	expect_refused_response(&s, FAULT_RDMAP_OPCODE);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
 
-static void answer_that_nobody_asked_for_is_refused(void **state)
+static void read_response_without_a_request_is_refused(void **state)
 {
 	struct scene s = {.others = *state};
 	struct region *sink;
 
 	scene_open(&s, NULL);
 	sink = lend_region(&s.us, LEN, IBV_ACCESS_REMOTE_WRITE);
-	answer(&s, sink->mr->rkey, (uintptr_t)sink->at, LEN, true);
+	send_read_response(&s, sink->mr->rkey, (uintptr_t)sink->at, LEN, true);
 	expect_refused(&s, FAULT_RDMAP_OPCODE, IBV_EVENT_QP_REQ_ERR);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
 
-/* The program's own mistake: its read fails, the others are flushed. */
-static void sink_that_is_gone_fails_the_read(void **state)
+/*
+ * The sink was deregistered, a mistake of the program: its read fails, the other requests are
+ * flushed.
+ */
+static void read_into_deregistered_memory_fails(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
@@ -201,7 +204,7 @@ static void sink_that_is_gone_fails_the_read(void **state)
 
 	assert_int_equal(ibv_dereg_mr(sink->mr), 0);
 	sink->mr = NULL;
-	answer(&s, q.sink_stag, q.sink_to, LEN, true);
+	send_read_response(&s, q.sink_stag, q.sink_to, LEN, true);
 	expect_failed(&s.us, 2, IBV_WC_LOC_PROT_ERR);
 	expect_terminate_at_last(&s.peer, FAULT_DDP_LOCAL);
 	expect_broken(&s, IBV_EVENT_QP_FATAL);
@@ -235,7 +238,7 @@ static struct region *open_adding(struct scene *s, void **state, struct rdmap_at
 	return sink;
 }
 
-static void answer_atomic(struct scene *s, uint32_t msn, uint32_t id)
+static void send_atomic_response(struct scene *s, uint32_t msn, uint32_t id)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_ATOMIC_RESP, .qn = QN_ATOMIC, .msn = msn};
 	struct rdmap_atomic_resp r = {.id = id, .value = 0xeeeeeeeeeeeeeeee};
@@ -245,13 +248,13 @@ static void answer_atomic(struct scene *s, uint32_t msn, uint32_t id)
 	raw_segment(&s->peer, &h, buf, sizeof(buf));
 }
 
-static void a_good_atomic_answer_is_taken(void **state)
+static void matching_atomic_response_completes_the_atomic(void **state)
 {
 	struct scene s;
 	struct rdmap_atomic_req q;
 	struct region *sink = open_adding(&s, state, &q);
 
-	answer_atomic(&s, 1, q.id);
+	send_atomic_response(&s, 1, q.id);
 	expect_sent(&s.us, 1);
 	assert_memory_equal(sink->at, junk, 8);
 	raw_finish(&s.peer);
@@ -259,63 +262,63 @@ static void a_good_atomic_answer_is_taken(void **state)
 	scene_close(&s);
 }
 
-static void atomic_answer_with_another_id_is_refused(void **state)
+static void atomic_response_with_another_id_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_atomic_req q;
 	struct region *sink = open_adding(&s, state, &q);
 
-	answer_atomic(&s, 1, q.id + 1);
-	expect_refused_answer(&s, FAULT_RDMAP_OPCODE);
+	send_atomic_response(&s, 1, q.id + 1);
+	expect_refused_response(&s, FAULT_RDMAP_OPCODE);
 	expect_zeroes(sink->at, 8);
 	scene_close(&s);
 }
 
-static void atomic_answer_out_of_order_is_refused(void **state)
+static void atomic_response_out_of_order_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_atomic_req q;
 	struct region *sink = open_adding(&s, state, &q);
 
-	answer_atomic(&s, 2, q.id);
-	expect_refused_answer(&s, FAULT_DDP_MSN_RANGE);
+	send_atomic_response(&s, 2, q.id);
+	expect_refused_response(&s, FAULT_DDP_MSN_RANGE);
 	expect_zeroes(sink->at, 8);
 	scene_close(&s);
 }
 
-static void second_atomic_answer_is_refused(void **state)
+static void second_atomic_response_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_atomic_req q;
 
 	open_adding(&s, state, &q);
-	answer_atomic(&s, 1, q.id);
+	send_atomic_response(&s, 1, q.id);
 	expect_sent(&s.us, 1);
-	answer_atomic(&s, 2, q.id);
-	expect_refused_answer(&s, FAULT_RDMAP_OPCODE);
+	send_atomic_response(&s, 2, q.id);
+	expect_refused_response(&s, FAULT_RDMAP_OPCODE);
 	scene_close(&s);
 }
 
-static void data_in_answer_to_an_atomic_is_refused(void **state)
+static void read_response_to_an_atomic_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_atomic_req q;
 	struct region *sink = open_adding(&s, state, &q);
 
-	answer(&s, sink->mr->lkey, (uintptr_t)sink->at, 8, true);
-	expect_refused_answer(&s, FAULT_RDMAP_OPCODE);
+	send_read_response(&s, sink->mr->lkey, (uintptr_t)sink->at, 8, true);
+	expect_refused_response(&s, FAULT_RDMAP_OPCODE);
 	expect_zeroes(sink->at, 8);
 	scene_close(&s);
 }
 
-static void value_in_answer_to_a_read_is_refused(void **state)
+static void atomic_response_to_a_read_is_refused(void **state)
 {
 	struct scene s;
 	struct rdmap_read_req q;
 	struct region *sink = open_reading(&s, state, &q);
 
-	answer_atomic(&s, 1, 0);
-	expect_refused_answer(&s, FAULT_RDMAP_OPCODE);
+	send_atomic_response(&s, 1, 0);
+	expect_refused_response(&s, FAULT_RDMAP_OPCODE);
 	expect_zeroes(sink->at, LEN);
 	scene_close(&s);
 }
@@ -323,24 +326,24 @@ static void value_in_answer_to_a_read_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_good_answer_is_taken),
-		cmocka_unit_test(answer_to_another_tag_is_refused),
-		cmocka_unit_test(answer_to_a_lent_region_is_refused),
-		cmocka_unit_test(answer_to_another_place_is_refused),
-		cmocka_unit_test(answer_with_a_gap_is_refused),
-		cmocka_unit_test(answer_that_is_too_long_is_refused),
+		cmocka_unit_test(matching_read_response_completes_the_read),
+		cmocka_unit_test(read_response_to_another_stag_is_refused),
+		cmocka_unit_test(read_response_to_an_advertised_region_is_refused),
+		cmocka_unit_test(read_response_to_another_offset_is_refused),
+		cmocka_unit_test(read_response_with_a_gap_is_refused),
+		cmocka_unit_test(read_response_that_is_too_long_is_refused),
 		cmocka_unit_test(second_segment_that_is_too_long_is_refused),
-		cmocka_unit_test(answer_that_is_too_short_is_refused),
-		cmocka_unit_test(answer_of_nothing_is_refused),
-		cmocka_unit_test(second_answer_is_refused),
-		cmocka_unit_test(answer_that_nobody_asked_for_is_refused),
-		cmocka_unit_test(sink_that_is_gone_fails_the_read),
-		cmocka_unit_test(a_good_atomic_answer_is_taken),
-		cmocka_unit_test(atomic_answer_with_another_id_is_refused),
-		cmocka_unit_test(atomic_answer_out_of_order_is_refused),
-		cmocka_unit_test(second_atomic_answer_is_refused),
-		cmocka_unit_test(data_in_answer_to_an_atomic_is_refused),
-		cmocka_unit_test(value_in_answer_to_a_read_is_refused),
+		cmocka_unit_test(read_response_that_is_too_short_is_refused),
+		cmocka_unit_test(empty_read_response_is_refused),
+		cmocka_unit_test(second_read_response_is_refused),
+		cmocka_unit_test(read_response_without_a_request_is_refused),
+		cmocka_unit_test(read_into_deregistered_memory_fails),
+		cmocka_unit_test(matching_atomic_response_completes_the_atomic),
+		cmocka_unit_test(atomic_response_with_another_id_is_refused),
+		cmocka_unit_test(atomic_response_out_of_order_is_refused),
+		cmocka_unit_test(second_atomic_response_is_refused),
+		cmocka_unit_test(read_response_to_an_atomic_is_refused),
+		cmocka_unit_test(atomic_response_to_a_read_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("response faults", tests, others_open, others_close);

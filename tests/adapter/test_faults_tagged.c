@@ -2,8 +2,9 @@
 /*
  * test_faults_tagged.c - writes that a peer has no right to.
  *
- * The peer is a bare socket. Whatever it does: the Terminate that the RFCs give,
- * a queue pair in error, no byte where none belongs, and nobody else notices.
+ * The peer is a bare socket. Whatever it sends, the adapter answers with the Terminate that the
+ * RFCs require, the queue pair enters the error state, no byte is placed outside of the target, and
+ * other connections are not disturbed.
  */
 #include "raw_peer.h"
 
@@ -11,7 +12,7 @@
 
 static const uint8_t junk[LEN] = {[0 ... LEN - 1] = 0xee};
 
-/* A side with a region lent for writing, and work that waits to be flushed. */
+/* Opens a side with a region advertised for writing, and requests that wait to be flushed. */
 static struct region *open_with_region(struct scene *s, void **state, int access)
 {
 	struct region *lent;
@@ -29,13 +30,14 @@ static uint64_t addr(const struct region *r)
 	return (uintptr_t)r->at;
 }
 
-static void a_good_write_lands(void **state)
+static void valid_write_lands(void **state)
 {
 	struct scene s;
 	struct region *r = open_with_region(&s, state, IBV_ACCESS_REMOTE_WRITE);
 
 	raw_write(&s.peer, r->mr->rkey, addr(r), junk, LEN);
-	raw_send(&s.peer, junk, 1); /* when it is here, what came before it is too */
+	raw_send(&s.peer, junk,
+		 1); /* when this send arrives, the write before it has been placed */
 	expect_received(&s.us, 1);
 	assert_memory_equal(r->at, junk, LEN);
 	raw_finish(&s.peer);
@@ -125,7 +127,7 @@ static void write_larger_than_the_region_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* The first segment is good, and stays; the second is not. */
+/* The first segment is good, and stays; the second is refused. */
 static void second_segment_past_the_end_is_refused(void **state)
 {
 	struct scene s;
@@ -154,7 +156,7 @@ static void write_that_wraps_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* DDP has no word for rights; RDMAP has. */
+/* DDP has no error code for access rights; RDMAP has one. */
 static void write_without_the_right_is_refused(void **state)
 {
 	struct scene s;
@@ -183,7 +185,7 @@ static void write_to_another_protection_domain_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* A type-2 window of all of r, bound by the queue pair of side. */
+/* Returns a type-2 window over all of r, bound by the queue pair of side. */
 static struct ibv_mw *bind_window(struct side *side, struct region *r, int access)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(side->pd, IBV_MW_TYPE_2);
@@ -261,7 +263,7 @@ static void write_to_a_window_without_the_right_is_refused(void **state)
 	scene_close(&s);
 }
 
-static void write_to_a_window_taken_back_is_refused(void **state)
+static void write_to_an_invalidated_window_is_refused(void **state)
 {
 	struct scene s = {.others = *state};
 	struct ibv_send_wr wr = {.opcode = IBV_WR_LOCAL_INV};
@@ -280,8 +282,8 @@ static void write_to_a_window_taken_back_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* RFC 5041 §5.2: of a message without bytes, neither tag nor offset is looked at. */
-static void empty_write_to_nowhere_is_taken(void **state)
+/* RFC 5041 §5.2: neither STag nor offset of an empty message is checked. */
+static void empty_write_to_an_unknown_tag_is_accepted(void **state)
 {
 	struct scene s;
 	struct region *r = open_with_region(&s, state, IBV_ACCESS_REMOTE_WRITE);
@@ -300,7 +302,7 @@ static void empty_write_to_nowhere_is_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_good_write_lands),
+		cmocka_unit_test(valid_write_lands),
 		cmocka_unit_test(write_to_an_unknown_tag_is_refused),
 		cmocka_unit_test(write_with_the_wrong_key_is_refused),
 		cmocka_unit_test(write_to_tag_zero_is_refused),
@@ -315,8 +317,8 @@ int main(void)
 		cmocka_unit_test(write_to_a_window_of_another_queue_pair_is_refused),
 		cmocka_unit_test(write_past_the_end_of_a_window_is_refused),
 		cmocka_unit_test(write_to_a_window_without_the_right_is_refused),
-		cmocka_unit_test(write_to_a_window_taken_back_is_refused),
-		cmocka_unit_test(empty_write_to_nowhere_is_taken),
+		cmocka_unit_test(write_to_an_invalidated_window_is_refused),
+		cmocka_unit_test(empty_write_to_an_unknown_tag_is_accepted),
 	};
 
 	return cmocka_run_group_tests_name("tagged faults", tests, others_open, others_close);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_faults_untagged.c - sends that break DDP's rules for its queues, or that
- * ask for an invalidation that is not the peer's to ask for.
+ * test_faults_untagged.c - sends that break DDP's rules for its queues, or that request an
+ * invalidation that the peer has no right to.
  */
 #include "raw_peer.h"
 
@@ -9,7 +9,7 @@
 
 static const uint8_t junk[256] = {[0 ... 255] = 0xee};
 
-/* A side with two receives of 64 bytes posted; their ids are 1 and 2. */
+/* Opens a side with two receives of 64 bytes posted; their ids are 1 and 2. */
 static struct region *open_receiving(struct scene *s, void **state)
 {
 	struct region *r;
@@ -38,7 +38,7 @@ static void good_sends_arrive(void **state)
 	scene_close(&s);
 }
 
-/* ---- numbers ---- */
+/* ---- MSNs, offsets and queue numbers ---- */
 
 static void first_send_with_msn(void **state, uint32_t msn)
 {
@@ -137,7 +137,7 @@ static void segment_over_the_first_is_refused(void **state)
 	second_segment_at(state, 0);
 }
 
-static void segment_at_the_end_of_the_world_is_refused(void **state)
+static void segment_at_the_highest_offset_is_refused(void **state)
 {
 	second_segment_at(state, UINT32_MAX - 4);
 }
@@ -155,7 +155,7 @@ static void send_on_queue(void **state, uint32_t qn)
 	scene_close(&s);
 }
 
-static void send_on_the_queue_of_reads_is_refused(void **state)
+static void send_on_the_read_queue_is_refused(void **state)
 {
 	send_on_queue(state, QN_READ);
 }
@@ -238,7 +238,7 @@ static void third_send_to_two_buffers_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* Receives of a shared queue are not the queue pair's to flush. */
+/* Receives of a shared queue are not flushed with the queue pair. */
 static void send_to_an_empty_srq_is_refused(void **state)
 {
 	struct scene s = {.others = *state};
@@ -254,8 +254,11 @@ static void send_to_an_empty_srq_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* The program's own mistake: its receive fails, and the peer is told as much. */
-static void receive_into_memory_that_is_gone_fails(void **state)
+/*
+ * The buffer was deregistered, a mistake of the program: its receive fails, and the peer gets a
+ * Terminate.
+ */
+static void receive_into_deregistered_memory_fails(void **state)
 {
 	struct scene s = {.others = *state};
 	struct region *r;
@@ -301,7 +304,7 @@ static void invalidating_a_plain_region_is_refused(void **state)
 	r = lend_region(&s.us, 64, IBV_ACCESS_REMOTE_WRITE);
 	raw_send_inv(&s.peer, r->mr->rkey, junk, 16);
 	expect_not_invalidated(&s, FAULT_RDMAP_PROT_CANT_INV);
-	assert_int_equal(ibv_dereg_mr(r->mr), 0); /* it is as it was */
+	assert_int_equal(ibv_dereg_mr(r->mr), 0); /* it is still registered */
 	r->mr = NULL;
 	scene_close(&s);
 }
@@ -404,8 +407,8 @@ int main(void)
 		cmocka_unit_test(first_segment_not_at_zero_is_refused),
 		cmocka_unit_test(segment_behind_a_gap_is_refused),
 		cmocka_unit_test(segment_over_the_first_is_refused),
-		cmocka_unit_test(segment_at_the_end_of_the_world_is_refused),
-		cmocka_unit_test(send_on_the_queue_of_reads_is_refused),
+		cmocka_unit_test(segment_at_the_highest_offset_is_refused),
+		cmocka_unit_test(send_on_the_read_queue_is_refused),
 		cmocka_unit_test(send_on_an_unknown_queue_is_refused),
 		cmocka_unit_test(send_on_the_last_queue_is_refused),
 		cmocka_unit_test(send_longer_than_the_buffer_is_refused),
@@ -414,7 +417,7 @@ int main(void)
 		cmocka_unit_test(send_without_a_buffer_is_refused),
 		cmocka_unit_test(third_send_to_two_buffers_is_refused),
 		cmocka_unit_test(send_to_an_empty_srq_is_refused),
-		cmocka_unit_test(receive_into_memory_that_is_gone_fails),
+		cmocka_unit_test(receive_into_deregistered_memory_fails),
 		cmocka_unit_test(invalidating_an_unknown_tag_is_refused),
 		cmocka_unit_test(invalidating_a_plain_region_is_refused),
 		cmocka_unit_test(invalidating_a_region_of_another_domain_is_refused),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_guard.c - regions that close when a word changes: before a message, between
- * two segments, in the middle of one; for each kind of access.
+ * test_guard.c - regions that close when a word changes: before a message, between two segments, in
+ * the middle of one; for each kind of access.
  *
- * Where the word has changed the memory has a new owner, who has written to it:
- * not one byte of that may change, and none of it may leave. Afterwards no hazard is set.
+ * After the word has changed, the memory has a new owner, which has written to it: no byte of the
+ * new contents may change, and none may be sent. Afterwards no hazard is set.
  */
 #include "raw_peer.h"
 
@@ -44,7 +44,7 @@ static struct stagdv_guard guard_of(struct guard_lock *l)
 				     .hazard = HAZARD};
 }
 
-/* A region of s that l opens; as all regions here it lies between canaries. */
+/* Returns a region of s guarded by g; like all regions here it lies between canaries. */
 static struct region *guarded_by(struct side *s, size_t len, const struct stagdv_guard *g)
 {
 	struct region *r = own_region(s, len);
@@ -71,7 +71,7 @@ static bool no_hazard(const struct guard_lock *l)
 	return true;
 }
 
-/* The word changes; when no access is under way the memory is the new owner's. */
+/* Changes the word; once no access is in flight the memory is the new owner's. */
 static void give_away(struct guard_lock *l, struct region *r)
 {
 	__atomic_fetch_add(&l->word, 1, __ATOMIC_SEQ_CST);
@@ -85,7 +85,7 @@ static void expect_untouched(struct guard_lock *l, const struct region *r)
 	assert_true(no_hazard(l));
 }
 
-/* ---- a peer, and a region that it was told of ---- */
+/* ---- a peer, and a region advertised to it ---- */
 
 static struct region *open_guarded(struct scene *s, void **state, size_t len, struct guard_lock *l)
 {
@@ -175,7 +175,7 @@ static void second_segment_after_the_change_is_refused(void **state)
  * Half of an FPDU has come when the word changes: that half was placed in time, the rest is not
  * placed.
  */
-static void change_in_the_middle_of_a_segment(void **state)
+static void change_within_a_write_segment_stops_placement(void **state)
 {
 	static uint8_t raw[2 * FPDU_MAX_LEN];
 	struct guard_lock l;
@@ -187,7 +187,7 @@ static void change_in_the_middle_of_a_segment(void **state)
 
 	raw_bytes(&s.peer, raw, n / 2);
 	await(!stagdv_query_qp_counters(s.us.qp, &c, sizeof(c)) && c.rx_bytes >= n / 2);
-	await(no_hazard(&l)); /* nobody holds the memory while he waits for the socket */
+	await(no_hazard(&l)); /* the hazard is not held while the adapter waits for the socket */
 	give_away(&l, r);
 	raw_bytes(&s.peer, raw + n / 2, n - n / 2);
 	expect_refused(&s, FAULT_DDP_INVALID_STAG, IBV_EVENT_QP_ACCESS_ERR);
@@ -243,8 +243,8 @@ static void read_after_the_change_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* Looks for the new owner's bytes in all that still comes. */
-static bool secret_comes(struct scene *s, const struct region *r)
+/* Returns whether any of the new owner's bytes are in the rest of the stream. */
+static bool stream_has_new_bytes(struct scene *s, const struct region *r)
 {
 	static uint8_t in[1 << 16];
 	size_t kept = 0;
@@ -262,8 +262,8 @@ static bool secret_comes(struct scene *s, const struct region *r)
 	return found;
 }
 
-/* The peer reads slowly; while its answer waits for room the memory goes. */
-static void change_in_the_middle_of_an_answer(void **state)
+/* The peer reads slowly; the word changes while the response waits for room. */
+static void change_within_a_read_response_stops_it(void **state)
 {
 	const size_t much = 32u << 20;
 	struct guard_lock l;
@@ -277,9 +277,9 @@ static void change_in_the_middle_of_an_answer(void **state)
 	await(no_hazard(&l));
 	__atomic_fetch_add(&l.word, 1, __ATOMIC_SEQ_CST);
 	await(no_hazard(&l));
-	for (size_t i = 0; i < much; i += 4096) /* so that each page tells */
+	for (size_t i = 0; i < much; i += 4096) /* a mark on each page */
 		fill(r->at + i, 4096, 99);
-	assert_false(secret_comes(&s, r));
+	assert_false(stream_has_new_bytes(&s, r));
 	expect_disconnected(&s.us);
 	expect_state(&s.us, IBV_QPS_ERR);
 	expect_flushed(&s.us);
@@ -355,7 +355,7 @@ static void write_through_a_window_after_the_change_is_refused(void **state)
 	scene_close(&s);
 }
 
-/* ---- the local side's own ---- */
+/* ---- local accesses ---- */
 
 static void expect_local_fault(struct scene *s, struct guard_lock *l, const struct region *r)
 {
@@ -365,7 +365,7 @@ static void expect_local_fault(struct scene *s, struct guard_lock *l, const stru
 	scene_close(s);
 }
 
-static void receive_into_it_after_the_change_fails(void **state)
+static void receive_into_guarded_memory_after_the_change_fails(void **state)
 {
 	struct guard_lock l;
 	struct scene s;
@@ -381,9 +381,10 @@ static void receive_into_it_after_the_change_fails(void **state)
 	expect_local_fault(&s, &l, r);
 }
 
-static void send_from_it_after_the_change_fails(void **state)
+static void send_from_guarded_memory_after_the_change_fails(void **state)
 {
-	for (size_t len = 64; len <= LEN; len += LEN - 64) { /* copied, and gathered */
+	for (size_t len = 64; len <= LEN;
+	     len += LEN - 64) { /* a length that is copied, and one that is gathered */
 		struct guard_lock l;
 		struct scene s;
 		struct region *r = open_guarded(&s, state, LEN, &l);
@@ -394,7 +395,7 @@ static void send_from_it_after_the_change_fails(void **state)
 	}
 }
 
-static void answer_into_it_after_the_change_fails(void **state)
+static void read_into_guarded_memory_after_the_change_fails(void **state)
 {
 	struct guard_lock l;
 	struct scene s;
@@ -414,8 +415,8 @@ static void answer_into_it_after_the_change_fails(void **state)
 
 /* ---- hazards ---- */
 
-/* A message from more guarded regions than there are cells goes out piece by piece. */
-static void fewer_cells_than_pieces_are_enough(void **state)
+/* A message from more guarded regions than there are cells is sent piece by piece. */
+static void message_of_more_pieces_than_cells_is_sent(void **state)
 {
 	struct guard_lock l = {.word = 5};
 	struct stagdv_guard g = guard_of(&l);
@@ -462,7 +463,7 @@ static void fewer_cells_than_pieces_are_enough(void **state)
 struct holder {
 	struct guard_lock *lock;
 	const struct region *r;
-	bool early; /* something landed while no cell was free */
+	bool early; /* a byte was placed while no cell was free */
 };
 
 static void *let_go_later(void *arg)
@@ -479,8 +480,8 @@ static void *let_go_later(void *arg)
 	return NULL;
 }
 
-/* If all cells are taken, an access waits for one rather than go without. */
-static void no_access_without_a_cell(void **state)
+/* If all cells are in use, an access waits for a free one instead of going without. */
+static void access_waits_for_a_free_cell(void **state)
 {
 	struct guard_lock l;
 	struct scene s;
@@ -502,7 +503,7 @@ static void no_access_without_a_cell(void **state)
 	end_well(&s);
 }
 
-static void guard_without_hazards_compares_all_the_same(void **state)
+static void guard_without_hazards_compares_the_word(void **state)
 {
 	uint64_t word = 5;
 	struct stagdv_guard g = {.word = &word, .expected = 5};
@@ -521,9 +522,9 @@ static void guard_without_hazards_compares_all_the_same(void **state)
 	scene_close(&s);
 }
 
-/* ---- what it cannot be ---- */
+/* ---- invalid guards ---- */
 
-static void guard_that_makes_no_sense_is_refused(void **state)
+static void invalid_guard_is_refused(void **state)
 {
 	struct pair *others = *state;
 	struct guard_lock l = {.word = 5};
@@ -541,8 +542,10 @@ static void guard_that_makes_no_sense_is_refused(void **state)
 	}
 }
 
-/* Neither re-registered nor a part of a fast region: both would lose the guard. */
-static void its_memory_stays_behind_the_guard(void **state)
+/*
+ * A guarded region is neither re-registered nor used in a fast region: both would lose the guard.
+ */
+static void guarded_memory_cannot_be_registered_without_its_guard(void **state)
 {
 	struct guard_lock l;
 	struct pair p;
@@ -576,20 +579,20 @@ int main(void)
 		cmocka_unit_test(write_after_the_change_is_refused),
 		cmocka_unit_test(large_write_after_the_change_is_refused),
 		cmocka_unit_test(second_segment_after_the_change_is_refused),
-		cmocka_unit_test(change_in_the_middle_of_a_segment),
+		cmocka_unit_test(change_within_a_write_segment_stops_placement),
 		cmocka_unit_test(read_is_answered_while_the_word_is_as_expected),
 		cmocka_unit_test(read_after_the_change_is_refused),
-		cmocka_unit_test(change_in_the_middle_of_an_answer),
+		cmocka_unit_test(change_within_a_read_response_stops_it),
 		cmocka_unit_test(atomic_after_the_change_is_refused),
 		cmocka_unit_test(write_through_a_window_after_the_change_is_refused),
-		cmocka_unit_test(receive_into_it_after_the_change_fails),
-		cmocka_unit_test(send_from_it_after_the_change_fails),
-		cmocka_unit_test(answer_into_it_after_the_change_fails),
-		cmocka_unit_test(fewer_cells_than_pieces_are_enough),
-		cmocka_unit_test(no_access_without_a_cell),
-		cmocka_unit_test(guard_without_hazards_compares_all_the_same),
-		cmocka_unit_test(guard_that_makes_no_sense_is_refused),
-		cmocka_unit_test(its_memory_stays_behind_the_guard),
+		cmocka_unit_test(receive_into_guarded_memory_after_the_change_fails),
+		cmocka_unit_test(send_from_guarded_memory_after_the_change_fails),
+		cmocka_unit_test(read_into_guarded_memory_after_the_change_fails),
+		cmocka_unit_test(message_of_more_pieces_than_cells_is_sent),
+		cmocka_unit_test(access_waits_for_a_free_cell),
+		cmocka_unit_test(guard_without_hazards_compares_the_word),
+		cmocka_unit_test(invalid_guard_is_refused),
+		cmocka_unit_test(guarded_memory_cannot_be_registered_without_its_guard),
 	};
 
 	return cmocka_run_group_tests_name("guarded regions", tests, others_open, others_close);

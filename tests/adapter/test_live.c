@@ -767,8 +767,7 @@ int main(void)
 {
 	const struct CMUnitTest off[] = {cmocka_unit_test(queries_are_not_served_when_off)};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			socket_name_is_free_after_the_process_exits), /* before there is an engine */
+		cmocka_unit_test(socket_name_is_free_after_the_process_exits), /* no engine yet */
 		cmocka_unit_test(query_of_all_processes_finds_each),
 		cmocka_unit_test(reused_listener_descriptor_is_left_alone),
 		cmocka_unit_test(socket_name_in_use_does_not_disturb_the_adapter),

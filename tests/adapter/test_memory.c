@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_memory.c - regions and windows as a peer meets them: addresses, rights,
- * and how they are taken back. And what the log says of a program's mistakes.
+ * test_memory.c - regions and windows as a peer sees them: addresses, rights, and invalidation. And
+ * the log messages about a program's mistakes.
  */
 #include "side.h"
 
@@ -43,8 +43,8 @@ static uint64_t write_to(struct pair *p, struct region *from, size_t len, uint32
 	return post(&p->a, &wr);
 }
 
-/* Says it to b, so that b's memory can be looked at. */
-static void settle(struct pair *p)
+/* Sends a message to b: when it arrives, earlier writes are in b's memory. */
+static void send_after_writes(struct pair *p)
 {
 	uint64_t in = post_receive(&p->b, NULL, 0, 0);
 
@@ -59,11 +59,11 @@ static void expect_write(struct pair *p, uint32_t rkey, uint64_t addr, const voi
 
 	fill(from->at, 100, ++seed);
 	expect_sent(&p->a, write_to(p, from, 100, rkey, addr));
-	settle(p);
+	send_after_writes(p);
 	expect_filled(lands, 100, seed);
 }
 
-/* b refuses the write: both sides hear of it. */
+/* Expects b to refuse the write, and both sides to be notified. */
 static void expect_write_refused(struct pair *p, uint32_t rkey, uint64_t addr)
 {
 	struct region *from = own_region(&p->a, 100);
@@ -78,7 +78,7 @@ static void expect_write_refused(struct pair *p, uint32_t rkey, uint64_t addr)
 
 /* ---- regions ---- */
 
-static void region_with_an_address_of_its_own(void **state)
+static void region_with_a_chosen_iova_is_addressed_by_it(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->b, LEN);
@@ -91,7 +91,7 @@ static void region_with_an_address_of_its_own(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static void zero_based_region(void **state)
+static void zero_based_region_is_addressed_by_offset(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->b, LEN);
@@ -104,8 +104,8 @@ static void zero_based_region(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-/* After a re-registration the old tag opens nothing, the new one the new memory. */
-static void region_registered_again(void **state)
+/* After a re-registration the old STag is invalid, and the new one names the new memory. */
+static void re_registration_invalidates_the_old_stag(void **state)
 {
 	struct pair *p = *state;
 	struct region *first = own_region(&p->b, LEN), *second = own_region(&p->b, LEN);
@@ -123,7 +123,7 @@ static void region_registered_again(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static void rights_taken_away(void **state)
+static void re_registration_takes_rights_away(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->b, LEN);
@@ -157,8 +157,8 @@ static void fast_register(struct pair *p, struct ibv_mr *mr, struct ibv_sge *sge
 	assert_int_equal(mr->rkey, wr.key);
 }
 
-/* Two places of memory become one range; taken back, and given again. */
-static void fast_registration_and_invalidation(void **state)
+/* Two pieces of memory become one range; it is invalidated, and registered again. */
+static void fast_region_is_invalidated_and_registered_again(void **state)
 {
 	struct pair *p = *state;
 	struct region *one = own_region(&p->b, 150), *two = own_region(&p->b, 150);
@@ -172,7 +172,7 @@ static void fast_registration_and_invalidation(void **state)
 		fast_register(p, mr, sge, 2, 0x5000);
 		fill(from->at, 300, i);
 		expect_sent(&p->a, write_to(p, from, 300, mr->rkey, 0x5000));
-		settle(p);
+		send_after_writes(p);
 		assert_memory_equal(one->at, from->at, 150);
 		assert_memory_equal(two->at, from->at + 150, 150);
 		inv.wr_id = 0;
@@ -183,7 +183,7 @@ static void fast_registration_and_invalidation(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static void peer_takes_it_back(void **state)
+static void peer_invalidates_a_fast_region(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->b, 150);
@@ -205,7 +205,7 @@ static void peer_takes_it_back(void **state)
 
 /* ---- windows ---- */
 
-static void window_of_type_1(void **state)
+static void type_1_window_is_bound_and_bound_again(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = lend_region(&p->b, LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -224,7 +224,7 @@ static void window_of_type_1(void **state)
 	expect_write(p, mw->rkey, (uintptr_t)r->at + 1000, r->at + 1000);
 	old = mw->rkey;
 	bind.wr_id = note_posted(&p->b, false);
-	bind.bind_info.addr += 1000; /* bound again: another place, another tag */
+	bind.bind_info.addr += 1000; /* bound again: another address, another STag */
 	assert_int_equal(ibv_bind_mw(p->b.qp, mw, &bind), 0);
 	expect_sent(&p->b, bind.wr_id);
 	assert_int_not_equal(mw->rkey, old);
@@ -251,7 +251,7 @@ static uint64_t bind_type_2(struct pair *p, struct ibv_mw *mw, struct region *r)
 	return id;
 }
 
-static void window_of_type_2(void **state)
+static void type_2_window_is_bound_and_invalidated(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = lend_region(&p->b, LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -260,7 +260,7 @@ static void window_of_type_2(void **state)
 	uint64_t in;
 
 	assert_non_null(mw);
-	for (int i = 0; i < 3; i++) { /* bound, used, taken back by the peer, bound again */
+	for (int i = 0; i < 3; i++) { /* bound, used, invalidated by the peer, bound again */
 		expect_sent(&p->b, bind_type_2(p, mw, r));
 		expect_write(p, mw->rkey, (uintptr_t)r->at, r->at);
 		assert_int_equal(ibv_dereg_mr(r->mr), EBUSY);
@@ -275,7 +275,7 @@ static void window_of_type_2(void **state)
 }
 
 /* A type-2 window that is valid cannot be bound once more. */
-static void window_bound_twice_fails(void **state)
+static void second_bind_of_a_valid_type_2_window_fails(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = lend_region(&p->b, LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -290,7 +290,7 @@ static void window_bound_twice_fails(void **state)
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 }
 
-/* ---- mistakes, and what is said of them ---- */
+/* ---- mistakes, and their log messages ---- */
 
 static bool log_says(const char *words)
 {
@@ -302,13 +302,13 @@ static bool log_says(const char *words)
 	return n > 0 && strstr(text, words);
 }
 
-static void expect_explained(const char *words)
+static void expect_logged(const char *words)
 {
 	if (!log_says(words))
-		fail_msg("the log does not say '%s'", words);
+		fail_msg("the log lacks '%s'", words);
 }
 
-/* b's end of a connection that a has ended by a mistake of its own. */
+/* Expects both ends of a connection to end after a mistake of a's program. */
 static void expect_both_over(struct pair *p)
 {
 	expect_disconnected(&p->a);
@@ -318,7 +318,7 @@ static void expect_both_over(struct pair *p)
 	expect_flushed(&p->a);
 }
 
-static void sink_of_another_domain_is_explained(void **state)
+static void sink_of_another_domain_is_logged(void **state)
 {
 	struct pair *p = *state;
 	struct region *theirs = own_region(&p->b, 64), *lent = lend_region(&p->b, 64, ALL_REMOTE);
@@ -327,10 +327,10 @@ static void sink_of_another_domain_is_explained(void **state)
 	expect_failed(&p->a, id, IBV_WC_LOC_PROT_ERR);
 	expect_both_over(p);
 	expect_zeroes(theirs->at, 64);
-	expect_explained("of a read's sink: the region is of another protection domain");
+	expect_logged("of a read's sink: the region is of another protection domain");
 }
 
-static void source_that_is_not_there_is_explained(void **state)
+static void source_beyond_its_region_is_logged(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->a, 64), *lent = lend_region(&p->b, 64, ALL_REMOTE);
@@ -339,17 +339,17 @@ static void source_that_is_not_there_is_explained(void **state)
 	expect_failed(&p->a, id, IBV_WC_LOC_PROT_ERR);
 	expect_both_over(p);
 	expect_zeroes(lent->at, 64);
-	expect_explained("the range is outside of the region");
+	expect_logged("the range is outside of the region");
 }
 
-static void request_beyond_the_queue_pair_is_explained(void **state)
+static void request_with_too_many_sges_is_logged(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_sge sge[5] = {{0}};
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 5}, *bad;
 
 	assert_int_equal(ibv_post_send(p->a.qp, &wr, &bad), EINVAL);
-	expect_explained("more SGEs than the queue pair has");
+	expect_logged("more SGEs than the queue pair has");
 }
 
 #define STORY(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
@@ -357,23 +357,23 @@ static void request_beyond_the_queue_pair_is_explained(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(region_with_an_address_of_its_own),
-		STORY(zero_based_region),
-		STORY(region_registered_again),
-		STORY(rights_taken_away),
-		STORY(fast_registration_and_invalidation),
-		STORY(peer_takes_it_back),
-		STORY(window_of_type_1),
-		STORY(window_of_type_2),
-		STORY(window_bound_twice_fails),
-		STORY(sink_of_another_domain_is_explained),
-		STORY(source_that_is_not_there_is_explained),
-		STORY(request_beyond_the_queue_pair_is_explained),
+		STORY(region_with_a_chosen_iova_is_addressed_by_it),
+		STORY(zero_based_region_is_addressed_by_offset),
+		STORY(re_registration_invalidates_the_old_stag),
+		STORY(re_registration_takes_rights_away),
+		STORY(fast_region_is_invalidated_and_registered_again),
+		STORY(peer_invalidates_a_fast_region),
+		STORY(type_1_window_is_bound_and_bound_again),
+		STORY(type_2_window_is_bound_and_invalidated),
+		STORY(second_bind_of_a_valid_type_2_window_fails),
+		STORY(sink_of_another_domain_is_logged),
+		STORY(source_beyond_its_region_is_logged),
+		STORY(request_with_too_many_sges_is_logged),
 	};
 	char log[] = "/tmp/stag-test-XXXXXX";
 	int failed;
 
-	if (!getenv("STAG_LOG_FILE")) { /* read when the library is loaded: begin anew */
+	if (!getenv("STAG_LOG_FILE")) { /* read at load time: start again */
 		close(mkstemp(log));
 		setenv("STAG_LOG", "info", 1);
 		setenv("STAG_LOG_FILE", log, 1);

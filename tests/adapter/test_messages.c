@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_messages.c - what is sent arrives, whatever its size and shape. Run in
- * each way of framing.
+ * test_messages.c - messages arrive whatever their size and shape. Run in each way of framing.
  */
 #include "side.h"
 
@@ -83,8 +82,8 @@ static void writes_and_reads_of_every_size_arrive(void **state)
 	}
 }
 
-/* Exactly to the last byte of a receive, and of regions. */
-static void full_buffers_are_full(void **state)
+/* A message that fills a receive buffer, or a region, to its last byte. */
+static void message_may_fill_its_buffer_exactly(void **state)
 {
 	struct pair *p = *state;
 	struct region *from = own_region(&p->a, 70001), *to = own_region(&p->b, 70001);
@@ -97,8 +96,8 @@ static void full_buffers_are_full(void **state)
 	expect_filled(to->at, 70001, 5);
 }
 
-/* 32 pieces of odd lengths on one side, 32 others on the other. */
-static uint32_t cut(struct ibv_sge *sge, const struct region *r, unsigned step)
+/* Cuts a region into 32 pieces of odd lengths, which differ between the two sides. */
+static uint32_t cut_into_pieces(struct ibv_sge *sge, const struct region *r, unsigned step)
 {
 	size_t off = 0;
 
@@ -137,8 +136,8 @@ static void many_pieces(struct pair *p, unsigned step)
 	uint8_t *sent, *got;
 	size_t len;
 
-	wr.num_sge = (int)cut(out, from, step);
-	rwr.num_sge = (int)cut(in, to, step + 11);
+	wr.num_sge = (int)cut_into_pieces(out, from, step);
+	rwr.num_sge = (int)cut_into_pieces(in, to, step + 11);
 	len = total(out);
 	sent = malloc(len);
 	got = malloc(total(in));
@@ -157,7 +156,7 @@ static void many_pieces(struct pair *p, unsigned step)
 	drop_region(&p->b, to);
 }
 
-static void many_pieces_on_both_sides(void **state)
+static void message_gathered_and_scattered_in_many_pieces(void **state)
 {
 	many_pieces(*state, 1);
 	many_pieces(*state, 100);
@@ -167,7 +166,10 @@ static void many_pieces_on_both_sides(void **state)
 	many_pieces(*state, 20000);
 }
 
-/* A write of 32 pieces, by turns of two regions; the last one ends where its region does. */
+/*
+ * Returns a write of 32 pieces, alternately from two regions; the last one ends where its region
+ * does.
+ */
 static struct ibv_send_wr write_by_turns(struct region *const from[2], struct region *to,
 					 struct ibv_sge *sge, size_t len)
 {
@@ -197,7 +199,9 @@ static void small_pieces_of_two_regions_come_in_order(void **state)
 
 		memset(to->at, 0, to->len);
 		expect_sent(&p->a, post(&p->a, &wr));
-		expect_sent(&p->a, post_read(&p->a, sink, 0, 1, to, 0)); /* all is there */
+		expect_sent(&p->a,
+			    post_read(&p->a, sink, 0, 1, to,
+				      0)); /* when the read completes, the write has been placed */
 		gather(sent, sge);
 		assert_memory_equal(to->at, sent, total(sge));
 		expect_zeroes(to->at + total(sge), 64);
@@ -228,7 +232,7 @@ static void read_into_many_pieces(void **state)
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ, .sg_list = in};
 	uint8_t *got;
 
-	wr.num_sge = (int)cut(in, sink, 9000);
+	wr.num_sge = (int)cut_into_pieces(in, sink, 9000);
 	wr.wr.rdma.remote_addr = (uintptr_t)lent->at;
 	wr.wr.rdma.rkey = lent->mr->rkey;
 	fill(lent->at, lent->len, 77);
@@ -266,14 +270,14 @@ static void inline_data_is_copied(void **state)
 		memset(data, 0, sizeof(data));
 		expect_sent(&p->a, written);
 		expect_sent(&p->a, wr.wr_id);
-		expect_received(&p->b, rid); /* and so the write is there too */
+		expect_received(&p->b, rid); /* so the write before it has been placed, too */
 		expect_filled(in->at, len, 9);
 		expect_filled(lent->at, len, 9);
 		memset(lent->at, 0, 8192);
 	}
 }
 
-static void too_much_is_refused_at_the_post(void **state)
+static void request_beyond_the_limits_is_refused_at_the_post(void **state)
 {
 	struct pair *p = *state;
 	struct region *r = own_region(&p->a, 8192);
@@ -282,7 +286,7 @@ static void too_much_is_refused_at_the_post(void **state)
 
 	for (int i = 0; i < 33; i++)
 		sge[i] = piece(r, 0, 0);
-	sge[0].length = UINT32_MAX; /* 4 GiB and more: no DDP message is so long */
+	sge[0].length = UINT32_MAX; /* more than 4 GiB: no DDP message is so long */
 	sge[1].length = 1;
 	assert_int_equal(ibv_post_send(p->a.qp, &wr, &bad), EINVAL);
 	assert_ptr_equal(bad, &wr);
@@ -297,7 +301,7 @@ static void too_much_is_refused_at_the_post(void **state)
 	ping(p);
 }
 
-static void nothing_at_all_is_a_message(void **state)
+static void messages_of_zero_bytes_arrive(void **state)
 {
 	struct pair *p = *state;
 	struct region *mine = own_region(&p->a, 8), *lent = lend_region(&p->b, 8, ALL_REMOTE);
@@ -315,9 +319,9 @@ static void nothing_at_all_is_a_message(void **state)
 	assert_int_equal(expect_received(&p->b, in).byte_len, 0);
 }
 
-/* ---- immediates ---- */
+/* ---- immediate data ---- */
 
-static void immediate_with_a_write(void **state)
+static void write_with_immediate_completes_a_receive(void **state)
 {
 	struct pair *p = *state;
 	struct region *from = own_region(&p->a, 200000),
@@ -348,7 +352,7 @@ static void immediate_with_a_write(void **state)
 	}
 }
 
-static void immediate_with_a_send(void **state)
+static void send_with_immediate_carries_it(void **state)
 {
 	struct pair *p = *state;
 	struct region *from = own_region(&p->a, 200000), *to = own_region(&p->b, 200000);
@@ -376,7 +380,7 @@ static void immediate_with_a_send(void **state)
 	}
 }
 
-/* A peer that did not agree never sees what it could not read. */
+/* A peer that did not agree on the extensions is never sent one. */
 static void extensions_not_agreed_are_refused_at_the_post(void **state)
 {
 	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM,
@@ -412,7 +416,7 @@ static uint64_t atomic(struct pair *p, enum ibv_wr_opcode op, struct region *sin
 	return *(uint64_t *)sink->at;
 }
 
-static void atomics_give_what_was_there(void **state)
+static void atomics_return_the_previous_value(void **state)
 {
 	struct pair *p = *state;
 	struct region *sink, *there;
@@ -438,22 +442,28 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sends_of_every_size_arrive, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(writes_and_reads_of_every_size_arrive, open_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(full_buffers_are_full, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(many_pieces_on_both_sides, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(message_may_fill_its_buffer_exactly, open_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(message_gathered_and_scattered_in_many_pieces,
+						open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(small_pieces_of_two_regions_come_in_order,
 						open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(a_bad_piece_among_small_ones_fails_the_write,
 						open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(read_into_many_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(inline_data_is_copied, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(too_much_is_refused_at_the_post, open_pair,
+		cmocka_unit_test_setup_teardown(request_beyond_the_limits_is_refused_at_the_post,
+						open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(messages_of_zero_bytes_arrive, open_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(nothing_at_all_is_a_message, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(immediate_with_a_write, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(immediate_with_a_send, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(write_with_immediate_completes_a_receive, open_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(send_with_immediate_carries_it, open_pair,
+						close_pair),
 		cmocka_unit_test_setup_teardown(extensions_not_agreed_are_refused_at_the_post,
 						open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(atomics_give_what_was_there, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(atomics_return_the_previous_value, open_pair,
+						close_pair),
 	};
 
 	return cmocka_run_group_tests_name("messages", tests, NULL, NULL);

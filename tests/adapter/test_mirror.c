@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_mirror.c - what a client writes to a mirrored region goes on to its copy, before the program hears of it.
+ * test_mirror.c - a client's writes to a mirrored region are forwarded to its copy before the
+ * program is notified of them.
  *
- * The client is side a of a pair, the region is at side b. The mirror's queue pair is side a of another pair, whose side b has
- * the copy; or it is connected to a bare socket, where the copy's side is slow, mute or dead.
+ * The client is side a of a pair, the region is at side b. The mirror's queue pair is side a of
+ * another pair, whose side b has the copy; or it is connected to a bare socket, where the copy's
+ * side is slow, silent or dead.
  */
 #include "raw_peer.h"
 
@@ -22,7 +24,7 @@
 #define WRITERS 3
 #define SHARED	(512u << 10)
 #define SHORT	4000
-#ifdef __SANITIZE_THREAD__ /* a writer's long one may come to where its last one is read from, to be forwarded */
+#ifdef __SANITIZE_THREAD__ /* a write may land on bytes being forwarded */
 #define LONGEST SHORT
 #else
 #define LONGEST 300000
@@ -30,9 +32,9 @@
 #define ALL_REMOTE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 #define ALL_ACCESS (ALL_REMOTE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
 
-/* ---- an eye on what is delivered ---- */
+/* ---- watching deliveries ---- */
 
-/* whose deliveries, and what was sent then */
+/* the writer whose deliveries are watched; the mirror, and its bytes sent at the last delivery */
 static struct stag_qp *_Atomic writer, *_Atomic mirror;
 static _Atomic uint64_t sent_at_delivery;
 
@@ -116,7 +118,7 @@ static bool is_stalled(struct side *s)
 	return stalled;
 }
 
-/* The writer waits for a mirror, and the program has received nothing. */
+/* Expects that the writer waits for a mirror, and that the program has received nothing. */
 static void expect_stalled(struct side *s)
 {
 	struct ibv_wc wc;
@@ -126,8 +128,8 @@ static void expect_stalled(struct side *s)
 	assert_false(heard);
 }
 
-/* The client writes, and says so in the same breath; it is heard. */
-static void write_and_say(struct stage *s, size_t off, size_t len)
+/* The client writes and sends a message in one list; the message is received. */
+static void write_and_send(struct stage *s, size_t off, size_t len)
 {
 	uint64_t heard = post_receive(&s->client.b, s->in, 0, SPOT);
 	struct ibv_sge data = piece(s->from, off, len), word = piece(s->from, 0, 1);
@@ -148,15 +150,15 @@ static void write_and_say(struct stage *s, size_t off, size_t len)
 	expect_received(&s->client.b, heard);
 }
 
-/* A read behind all that was forwarded. */
+/* Reads from the copy, behind everything that was forwarded. */
 static void confirm(struct stage *s)
 {
 	expect_sent(&s->link.a, post_read(&s->link.a, s->probe, 0, 8, s->copy, 0));
 }
 
-/* ---- what goes on ---- */
+/* ---- forwarding ---- */
 
-static void write_is_there_when_its_send_is_heard_of(void **state)
+static void write_is_forwarded_before_its_send_is_delivered(void **state)
 {
 	static const size_t sizes[] = {1, 64, 1000, 5000, 60000, (1u << 20) + 3, LEN};
 	struct stage s;
@@ -168,9 +170,9 @@ static void write_is_there_when_its_send_is_heard_of(void **state)
 	atomic_store(&writer, to_stag_qp(s.client.b.qp));
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		fill(s.from->at, LEN, i + 1);
-		write_and_say(&s, LEN - sizes[i], sizes[i]);
+		write_and_send(&s, LEN - sizes[i], sizes[i]);
 		sum += sizes[i];
-		if (sizes[i] <= 60000) /* a socket takes that at once */
+		if (sizes[i] <= 60000) /* a socket takes that much at once */
 			assert_int_equal(atomic_load(&sent_at_delivery), sum);
 		confirm(&s);
 		assert_memory_equal(s.copy->at, s.region->at, LEN);
@@ -182,7 +184,7 @@ static void write_is_there_when_its_send_is_heard_of(void **state)
 	stage_close(&s);
 }
 
-static void write_through_a_window_goes_on(void **state)
+static void write_through_a_window_is_forwarded(void **state)
 {
 	struct stage s;
 	struct ibv_mw *mw;
@@ -204,7 +206,7 @@ static void write_through_a_window_goes_on(void **state)
 	fill(s.from->at, LEN, 7);
 	through = (struct region){.at = NULL, .mr = &(struct ibv_mr){.rkey = mw->rkey}};
 	expect_sent(&s.client.a, post_write(&s.client.a, s.from, 0, 500, &through, 200));
-	write_and_say(&s, 0, 1);
+	write_and_send(&s, 0, 1);
 	confirm(&s);
 	assert_memory_equal(s.copy->at + 1200, s.from->at, 500);
 	assert_memory_equal(s.copy->at, s.region->at, LEN);
@@ -212,7 +214,7 @@ static void write_through_a_window_goes_on(void **state)
 	stage_close(&s);
 }
 
-static void nothing_goes_on_after_unmirror(void **state)
+static void no_write_is_forwarded_after_unmirror(void **state)
 {
 	struct stage s;
 
@@ -221,7 +223,7 @@ static void nothing_goes_on_after_unmirror(void **state)
 	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.link.a.qp), 0);
 	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.link.a.qp), ENOENT);
 	fill(s.from->at, LEN, 8);
-	write_and_say(&s, 0, LEN);
+	write_and_send(&s, 0, LEN);
 	confirm(&s);
 	expect_zeroes(s.copy->at, LEN);
 	assert_int_equal(counters(&s.link.a).forwards, 0);
@@ -267,8 +269,8 @@ static void poller_stop(struct poller *p)
 }
 
 /*
- * Short ones all over each other in one part of the region, long ones each in a part of its own: those are read straight
- * to their place, and their CRC is taken there.
+ * Writes short ones over each other in one part of the region, and long ones each in a part of its
+ * own: long ones are received in place, and their CRC is computed there.
  */
 static void write_at_random(struct pair *p, struct region *from, struct region *to, unsigned who)
 {
@@ -286,7 +288,7 @@ static void write_at_random(struct pair *p, struct region *from, struct region *
 	expect_sent(&p->a, post_send(&p->a, NULL, 0, 0));
 }
 
-static void copies_are_alike_when_all_is_quiet(unsigned flags)
+static void expect_equal_copies(unsigned flags)
 {
 	unsigned long rounds = lessened(25);
 	struct stage s;
@@ -306,7 +308,7 @@ static void copies_are_alike_when_all_is_quiet(unsigned flags)
 		if (i)
 			client_open(p, s.client.b.pd);
 		from[i] = own_region(&p->a, LONGEST);
-		if (i) /* the first one is the engine's */
+		if (i) /* the engine serves the first writer */
 			poller_start(&poller[i], p->b.rcq);
 	}
 	for (unsigned long r = 0; r < rounds; r++) {
@@ -332,17 +334,17 @@ static void copies_are_alike_when_all_is_quiet(unsigned flags)
 	stage_close(&s);
 }
 
-static void many_writers_and_two_copies(void **state)
+static void two_copies_match_after_many_writers(void **state)
 {
-	copies_are_alike_when_all_is_quiet(0);
+	expect_equal_copies(0);
 }
 
-static void many_writers_and_two_copies_that_confirm(void **state)
+static void two_confirming_copies_match_after_many_writers(void **state)
 {
-	copies_are_alike_when_all_is_quiet(STAGDV_MIRROR_CONFIRM | STAGDV_MIRROR_STRICT);
+	expect_equal_copies(STAGDV_MIRROR_CONFIRM | STAGDV_MIRROR_STRICT);
 }
 
-/* ---- a copy's side that is slow or mute ---- */
+/* ---- a copy's side that is slow or silent ---- */
 
 struct slow {
 	struct pair client;
@@ -364,7 +366,7 @@ static void slow_open(struct slow *s, void **state, size_t len, unsigned flags)
 	s->far = (struct scene){.others = *state};
 	scene_open(&s->far, &w);
 	post_receive(&s->far.us, NULL, 0, 0);
-	raw_send(&s->far.peer, NULL, 0); /* the first word is its */
+	raw_send(&s->far.peer, NULL, 0); /* the mirror's peer sends the first message */
 	expect_received(&s->far.us, 1);
 	s->f = malloc(sizeof(*s->f));
 	assert_int_equal(mirror_to(s->region, &s->far.us, NULL, flags), 0);
@@ -378,7 +380,7 @@ static void slow_close(struct slow *s)
 	free(s->f);
 }
 
-/* As many writes as it takes, none next to another. */
+/* Posts n writes, no two of them adjacent. */
 static void write_scattered(struct slow *s, unsigned n, size_t len)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -386,7 +388,7 @@ static void write_scattered(struct slow *s, unsigned n, size_t len)
 			    post_write(&s->client.a, s->from, 0, len, s->region, i % 2 * len));
 }
 
-/* Takes forwards until so many bytes of them came. */
+/* Receives forwarded writes until this many bytes have come. */
 static void take_forwards(struct slow *s, size_t bytes)
 {
 	while (bytes) {
@@ -398,10 +400,10 @@ static void take_forwards(struct slow *s, size_t bytes)
 }
 
 /*
- * A request posted after the program heard of the write goes behind all forwards, however full
- * the stream is.
+ * A request posted after the program was notified of the write is sent behind all forwards, however
+ * full the stream is.
  */
-static void requests_posted_afterwards_go_behind_forwards(void **state)
+static void later_requests_are_sent_behind_forwards(void **state)
 {
 	const size_t len = 16u << 20; /* more than two sockets and a batch take */
 	struct slow s = {.f = NULL};
@@ -420,7 +422,7 @@ static void requests_posted_afterwards_go_behind_forwards(void **state)
 	slow_close(&s);
 }
 
-static void writer_waits_for_room_and_no_other_does(void **state)
+static void only_the_writer_waits_for_room_in_the_mirror(void **state)
 {
 	const size_t len = 32768;
 	const unsigned n = 2048;
@@ -429,7 +431,7 @@ static void writer_waits_for_room_and_no_other_does(void **state)
 
 	slow_open(&s, state, 2 * len, 0);
 	heard = post_receive(&s.client.b, s.in, 0, SPOT);
-	for (unsigned i = 0; i < n; i++) { /* nobody waits for these here: their way is full soon */
+	for (unsigned i = 0; i < n; i++) { /* not waited for here: the stream is full soon */
 		struct ibv_sge sge = piece(s.from, 0, len);
 		struct ibv_send_wr wr = {
 			.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
@@ -457,8 +459,8 @@ static void writer_waits_for_room_and_no_other_does(void **state)
 	slow_close(&s);
 }
 
-/* A writer that waits goes on when there is nobody left to wait for. */
-static void writer_that_waits_outlives_the_mirror(void **state)
+/* A stalled writer continues when no mirror is left to wait for. */
+static void stalled_writer_outlives_the_mirror(void **state)
 {
 	struct slow s = {.f = NULL};
 	uint64_t heard;
@@ -476,8 +478,8 @@ static void writer_that_waits_outlives_the_mirror(void **state)
 	slow_close(&s);
 }
 
-/* Nor does anybody look for a writer that is gone. */
-static void writer_that_waits_can_be_destroyed(void **state)
+/* A stalled writer may be destroyed; the mirror does not access it afterwards. */
+static void stalled_writer_can_be_destroyed(void **state)
 {
 	struct slow s = {.f = NULL};
 
@@ -487,7 +489,7 @@ static void writer_that_waits_can_be_destroyed(void **state)
 	expect_stalled(&s.client.b);
 	rdma_destroy_qp(s.client.b.id);
 	s.client.b.qp = NULL;
-	raw_reset(&s.far.peer); /* who waits is told */
+	raw_reset(&s.far.peer); /* a stalled writer is notified */
 	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
 	ping(s.far.others);
 	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.far.us.qp), ENOTCONN);
@@ -496,7 +498,7 @@ static void writer_that_waits_can_be_destroyed(void **state)
 	free(s.f);
 }
 
-static void answer_to(struct slow *s, struct raw_fpdu *f)
+static void answer_read(struct slow *s, struct raw_fpdu *f)
 {
 	struct rdmap_read_req r;
 	struct ddp_hdr h;
@@ -523,13 +525,16 @@ static void send_waits_for_the_confirmation(void **state)
 		expect_stalled(&s.client.b);
 		for (int k = 0; k < 100; k++)
 			expect_nothing(&s.client.b);
-		answer_to(&s, s.f);
+		answer_read(&s, s.f);
 		expect_received(&s.client.b, heard);
 	}
 	slow_close(&s);
 }
 
-/* The client's own read behind its write waits, too: answered, it says that the copy has it. */
+/*
+ * The client's own read behind its write waits, too: its response implies that the copy has the
+ * write.
+ */
 static void read_behind_a_write_waits_for_the_confirmation(void **state)
 {
 	struct slow s = {.f = NULL};
@@ -544,12 +549,12 @@ static void read_behind_a_write_waits_for_the_confirmation(void **state)
 	raw_take(&s.far.peer, s.f);
 	await(is_stalled(&s.client.b));
 	expect_nothing(&s.client.a);
-	answer_to(&s, s.f);
+	answer_read(&s, s.f);
 	expect_sent(&s.client.a, id);
 	slow_close(&s);
 }
 
-/* The read that confirms is none of the program's: what has a fence does not wait for it. */
+/* The read that confirms is not the program's: a fenced request does not wait for it. */
 static void fence_does_not_wait_for_the_confirmation(void **state)
 {
 	struct ibv_send_wr fenced = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_FENCE};
@@ -565,13 +570,13 @@ static void fence_does_not_wait_for_the_confirmation(void **state)
 	raw_take(&s.far.peer, s.f);
 	assert_int_equal(s.f->h.opcode, RDMAP_SEND);
 	expect_sent(&s.far.us, sent);
-	answer_to(&s, ask);
+	answer_read(&s, ask);
 	free(ask);
 	slow_close(&s);
 }
 
-/* But what stands behind a barrier of the program's does, whoever asked last. */
-static void barrier_holds_although_forwards_go_on(void **state)
+/* Requests behind a barrier of the program wait for it, even after a later confirmation request. */
+static void barrier_holds_during_forwards(void **state)
 {
 	struct raw_fpdu *flush = malloc(sizeof(*flush));
 	struct stagdv_barrier b = {.rkey = 0x1234500, .send_flags = IBV_SEND_SIGNALED};
@@ -594,12 +599,12 @@ static void barrier_holds_although_forwards_go_on(void **state)
 	expect_sent(&s.far.us, sent);
 	raw_take(&s.far.peer, flush);
 	assert_int_equal(flush->h.opcode, RDMAP_SEND);
-	answer_to(&s, s.f);
+	answer_read(&s, s.f);
 	free(flush);
 	slow_close(&s);
 }
 
-/* A program that sleeps is woken by what had to wait. */
+/* Answers the confirmation once the writer is stalled, which has to wake the sleeping program. */
 static void *answer_when_stalled(void *arg)
 {
 	struct slow *s = arg;
@@ -607,11 +612,11 @@ static void *answer_when_stalled(void *arg)
 	take_forwards(s, 64);
 	raw_take(&s->far.peer, s->f);
 	await(is_stalled(&s->client.b));
-	answer_to(s, s->f);
+	answer_read(s, s->f);
 	return NULL;
 }
 
-static void sleeper_is_woken_by_what_waited(void **state)
+static void sleeper_is_woken_by_a_delayed_message(void **state)
 {
 	struct slow s = {.sleeps = true};
 	struct ibv_cq *cq;
@@ -634,13 +639,13 @@ static void sleeper_is_woken_by_what_waited(void **state)
 
 /* ---- the end of a mirror ---- */
 
-static void writers_go_on_without_a_mirror_that_ended(void **state)
+static void writers_continue_after_their_mirror_ended(void **state)
 {
 	struct slow s = {.f = NULL};
 	uint64_t heard;
 
 	slow_open(&s, state, 4096, 0);
-	raw_finish(&s.far.peer); /* in good order, and yet: */
+	raw_finish(&s.far.peer); /* an orderly close is an error here, too */
 	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
 	heard = post_receive(&s.client.b, s.in, 0, SPOT);
 	write_scattered(&s, 4, 64);
@@ -675,20 +680,20 @@ static void mirror_ends_with_its_queue_pair(void **state)
 	assert_int_equal(ibv_dereg_mr(s.region->mr), EBUSY);
 	rdma_destroy_qp(s.link.a.id);
 	s.link.a.qp = NULL;
-	write_and_say(&s, 0, 64);
+	write_and_send(&s, 0, 64);
 	pair_close(&s.link);
 	pair_open(&s.link, NULL, NULL);
 	s.copy = lend_region(&s.link.b, LEN, ALL_ACCESS);
 	s.probe = own_region(&s.link.a, SPOT);
 	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
 	fill(s.from->at, LEN, 9);
-	write_and_say(&s, 0, LEN);
+	write_and_send(&s, 0, LEN);
 	confirm(&s);
 	assert_memory_equal(s.copy->at, s.from->at, LEN);
 	stage_close(&s);
 }
 
-/* ---- mirrors that come and go while somebody writes ---- */
+/* ---- mirrors that start and end during writes ---- */
 
 struct fire {
 	struct stage *s;
@@ -697,7 +702,7 @@ struct fire {
 	atomic_ulong writes;
 };
 
-static void *fire_on(void *arg)
+static void *write_until_over(void *arg)
 {
 	struct fire *f = arg;
 	struct stage *s = f->s;
@@ -734,7 +739,7 @@ static void end_mirror(struct stage *s, unsigned long how)
 	link_again(s);
 }
 
-static void mirrors_come_and_go_under_fire(void **state)
+static void mirrors_start_and_end_during_writes(void **state)
 {
 	unsigned long rounds = lessened(30);
 	struct stage s;
@@ -743,7 +748,7 @@ static void mirrors_come_and_go_under_fire(void **state)
 
 	stage_open(&s);
 	poller_start(&poller, s.client.b.rcq);
-	assert_int_equal(pthread_create(&f.thread, NULL, fire_on, &f), 0);
+	assert_int_equal(pthread_create(&f.thread, NULL, write_until_over, &f), 0);
 	for (unsigned long r = 0; r < rounds; r++) {
 		unsigned long before;
 		int err = mirror_to(s.region, &s.link.a, s.copy, r % 2 ? STAGDV_MIRROR_CONFIRM : 0);
@@ -758,7 +763,7 @@ static void mirrors_come_and_go_under_fire(void **state)
 	poller_stop(&poller);
 	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
 	fill(s.from->at, LEN, 11);
-	write_and_say(&s, 0, LEN);
+	write_and_send(&s, 0, LEN);
 	confirm(&s);
 	assert_memory_equal(s.copy->at, s.from->at, LEN);
 	stage_close(&s);
@@ -799,25 +804,25 @@ static void mirroring_an_unsuitable_region_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(write_is_there_when_its_send_is_heard_of),
-		cmocka_unit_test(write_through_a_window_goes_on),
-		cmocka_unit_test(nothing_goes_on_after_unmirror),
-		cmocka_unit_test(requests_posted_afterwards_go_behind_forwards),
-		cmocka_unit_test(writer_waits_for_room_and_no_other_does),
-		cmocka_unit_test(writer_that_waits_outlives_the_mirror),
-		cmocka_unit_test(writer_that_waits_can_be_destroyed),
+		cmocka_unit_test(write_is_forwarded_before_its_send_is_delivered),
+		cmocka_unit_test(write_through_a_window_is_forwarded),
+		cmocka_unit_test(no_write_is_forwarded_after_unmirror),
+		cmocka_unit_test(later_requests_are_sent_behind_forwards),
+		cmocka_unit_test(only_the_writer_waits_for_room_in_the_mirror),
+		cmocka_unit_test(stalled_writer_outlives_the_mirror),
+		cmocka_unit_test(stalled_writer_can_be_destroyed),
 		cmocka_unit_test(send_waits_for_the_confirmation),
 		cmocka_unit_test(read_behind_a_write_waits_for_the_confirmation),
 		cmocka_unit_test(fence_does_not_wait_for_the_confirmation),
-		cmocka_unit_test(barrier_holds_although_forwards_go_on),
-		cmocka_unit_test(sleeper_is_woken_by_what_waited),
-		cmocka_unit_test(writers_go_on_without_a_mirror_that_ended),
+		cmocka_unit_test(barrier_holds_during_forwards),
+		cmocka_unit_test(sleeper_is_woken_by_a_delayed_message),
+		cmocka_unit_test(writers_continue_after_their_mirror_ended),
 		cmocka_unit_test(writers_of_a_strict_mirror_end_with_it),
 		cmocka_unit_test(mirror_ends_with_its_queue_pair),
 		cmocka_unit_test(mirroring_an_unsuitable_region_is_refused),
-		cmocka_unit_test(mirrors_come_and_go_under_fire),
-		cmocka_unit_test(many_writers_and_two_copies),
-		cmocka_unit_test(many_writers_and_two_copies_that_confirm),
+		cmocka_unit_test(mirrors_start_and_end_during_writes),
+		cmocka_unit_test(two_copies_match_after_many_writers),
+		cmocka_unit_test(two_confirming_copies_match_after_many_writers),
 	};
 
 	dice_start();

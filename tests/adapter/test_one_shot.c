@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_one_shot.c - commands that lend memory in one post, and end in one completion. In each encoding, and to a peer
- * that has none: what the program sees is the same.
+ * test_one_shot.c - commands that advertise memory in one post, and end in one completion. The
+ * program sees the same in each encoding, and with a peer that has none.
  */
 #include "shot.h"
 
@@ -13,15 +13,15 @@
 #define LEN  4096
 #define IOVA 0x700000000000
 
-struct stage { /* a commands, b serves */
+struct stage { /* side a sends commands, side b serves them */
 	struct pair p;
-	struct region *memory;	 /* a's, to be lent */
-	struct region *out, *in; /* a's bodies */
-	struct region *got;	 /* b's: what commands came */
-	struct region *data;	 /* b's */
+	struct region *memory;	 /* a's memory to be advertised */
+	struct region *out, *in; /* a's command and close bodies */
+	struct region *got;	 /* b's received commands */
+	struct region *data;	 /* b's data */
 };
 
-static void furnish(struct stage *s)
+static void make_regions(struct stage *s)
 {
 	s->memory = own_region(&s->p.a, LEN);
 	s->out = own_region(&s->p.a, BODY);
@@ -35,12 +35,12 @@ static int stage_open(void **state)
 	struct stage *s = calloc(1, sizeof(*s));
 
 	pair_open(&s->p, NULL, NULL);
-	furnish(s);
+	make_regions(s);
 	*state = s;
 	return 0;
 }
 
-/* Whatever happened: with its connection, every STag is gone. */
+/* Expects that every STag ended with its connection, whatever the test did. */
 static int stage_close(void **state)
 {
 	struct stage *s = *state;
@@ -55,7 +55,7 @@ static int stage_close(void **state)
 	return 0;
 }
 
-/* a's command, which b has seen. */
+/* Sends a command from a, and returns the STag that b received. */
 static uint32_t lend_to_b(struct stage *s, const struct lend *l)
 {
 	uint64_t in = post_receive(&s->p.b, s->got, 0, BODY), id;
@@ -119,8 +119,8 @@ static void agreed_parameters_are_those_requested(void **state)
 			 want != STAGDV_ONE_SHOT_NONE);
 }
 
-/* A read's data and its end, in one post of b's; what completes is the last of them. */
-static void data_and_end_in_one_list(void **state)
+/* b posts the data of a read and its close in one list; only the last request completes. */
+static void data_and_close_in_one_list(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, IBV_ACCESS_REMOTE_WRITE, 5);
@@ -146,8 +146,8 @@ static void data_and_end_in_one_list(void **state)
 	assert_int_equal(counted(&s->p.a).closed, 1);
 }
 
-/* Figure 4: the command, the data by reads of b's, the end. */
-static void a_write_command(void **state)
+/* Figure 4: the command, b's reads of the data, the close. */
+static void write_command_by_reads_of_the_peer(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag;
@@ -172,8 +172,8 @@ static void a_write_command(void **state)
 	assert_true(life.made && life.ended >= life.made);
 }
 
-/* Paragraph 37: the same with writes of b's. */
-static void a_read_command(void **state)
+/* Paragraph 37: the same with b's writes. */
+static void read_command_by_writes_of_the_peer(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, IBV_ACCESS_REMOTE_WRITE, 78);
@@ -186,7 +186,7 @@ static void a_read_command(void **state)
 	assert_int_equal(life_of(s->p.a.ctx, stag).writes, 1);
 }
 
-static void body_inline(void **state)
+static void inline_body_is_copied(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_sge sge = piece(s->memory, 0, LEN);
@@ -196,13 +196,13 @@ static void body_inline(void **state)
 
 	fill(s->out->at, BODY, 3);
 	stag = lend_to_b(s, &l);
-	expect_filled(s->out->at, BODY, 3); /* the STag was put into the copy */
+	expect_filled(s->out->at, BODY, 3); /* the STag was put into the copy only */
 	assert_memory_equal(s->got->at + 4, s->out->at + 4, BODY - 4);
 	end_by_b(s, stag, 9);
 }
 
-/* Neither a body nor a place for the STag in it: the header is enough. */
-static void no_body_at_all(void **state)
+/* A command needs neither a body nor a place for the STag in it: the header carries it. */
+static void command_without_a_body(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_sge sge = piece(s->memory, 0, LEN);
@@ -228,10 +228,9 @@ static void no_body_at_all(void **state)
 }
 
 /*
- * A standard peer ends a command with a Send with Invalidate; that works between stag peers,
- * too.
+ * A standard peer closes a command with a Send with Invalidate; that works between stag peers, too.
  */
-static void send_with_invalidate_is_an_end(void **state)
+static void send_with_invalidate_closes_a_command(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 123);
@@ -243,7 +242,7 @@ static void send_with_invalidate_is_an_end(void **state)
 	assert_int_equal(counted(&s->p.a).closed, 1);
 }
 
-static void many_at_once_end_in_any_order(void **state)
+static void open_commands_close_in_any_order(void **state)
 {
 	enum { MANY = 32 };
 	struct stage *s = *state;
@@ -269,7 +268,7 @@ static void many_at_once_end_in_any_order(void **state)
 
 /* ---- memory ---- */
 
-/* The piece is there, and nothing after it. */
+/* Expects the piece, and no byte changed after it. */
 static void expect_piece(const uint8_t *at, const uint8_t *wanted, size_t len)
 {
 	assert_memory_equal(at, wanted, len);
@@ -277,7 +276,7 @@ static void expect_piece(const uint8_t *at, const uint8_t *wanted, size_t len)
 }
 
 /* Pieces of three regions, down to single bytes, are one range to the peer. */
-static void scattered_memory(void **state)
+static void pieces_of_several_regions_are_one_range(void **state)
 {
 	enum { N = STAGDV_ADVERTISE_SGE };
 	struct stage *s = *state;
@@ -315,7 +314,7 @@ static int try_to_lend(struct stage *s, struct ibv_sge *sge, int n, unsigned acc
 	return err;
 }
 
-static void memory_that_is_not_the_callers_to_lend(void **state)
+static void memory_that_may_not_be_advertised_is_refused(void **state)
 {
 	static const uint64_t word = 1;
 	static uint64_t cells[1];
@@ -340,11 +339,11 @@ static void memory_that_is_not_the_callers_to_lend(void **state)
 	assert_int_equal(counted(&s->p.a).advertised, 0);
 	assert_int_equal(counted(&s->p.a).posts, 0);
 	assert_int_equal(ibv_dereg_mr(guarded), 0);
-	drop_region(&s->p.a, plain); /* and none of it is kept */
+	drop_region(&s->p.a, plain); /* no STag is left from it */
 	end_by_b(s, lend_all(s, 0, 1), 1);
 }
 
-static void requests_that_make_no_sense(void **state)
+static void invalid_advertise_requests_are_refused(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_sge sge = piece(s->memory, 0, LEN), none = piece(s->memory, 0, 0);
@@ -373,7 +372,7 @@ static void requests_that_make_no_sense(void **state)
 	free(many);
 }
 
-static void region_stays_while_it_is_lent(void **state)
+static void advertised_region_cannot_be_deregistered(void **state)
 {
 	struct stage *s = *state;
 	struct region *r = own_region(&s->p.a, LEN);
@@ -444,7 +443,7 @@ static void expect_late(struct stage *s, uint32_t stag, enum stagdv_stag_end end
 	expect_zeroes(s->memory->at, LEN);
 }
 
-static void write_after_the_end_is_refused(void **state)
+static void write_after_the_close_is_refused(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 1);
@@ -455,7 +454,7 @@ static void write_after_the_end_is_refused(void **state)
 	expect_late(s, stag, STAGDV_STAG_CLOSED);
 }
 
-static void read_after_the_end_is_refused(void **state)
+static void read_after_the_close_is_refused(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 1);
@@ -465,7 +464,7 @@ static void read_after_the_end_is_refused(void **state)
 	expect_late(s, stag, STAGDV_STAG_CLOSED);
 }
 
-static void withdrawn_is_refused(void **state)
+static void withdrawn_stag_is_refused(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 55), reference = 0;
@@ -481,7 +480,7 @@ static void withdrawn_is_refused(void **state)
 	expect_late(s, stag, STAGDV_STAG_WITHDRAWN);
 }
 
-/* A tag of one connection is nothing on another, in either role. */
+/* An STag of one connection is invalid on another, in either role. */
 static void tag_of_another_connection_is_refused(void **state)
 {
 	struct stage *s = *state;
@@ -490,18 +489,18 @@ static void tag_of_another_connection_is_refused(void **state)
 	uint32_t stag = lend_all(s, 0, 1);
 
 	pair_open(&other.p, &same_domain, NULL);
-	furnish(&other);
+	make_regions(&other);
 	fill(other.data->at, LEN, 1);
 	post_remote(&other.p.b, IBV_WR_RDMA_WRITE, other.data, 10, stag, IOVA);
 	expect_over(&other.p.a, &other.p.b, IBV_EVENT_QP_ACCESS_ERR);
 	expect_zeroes(s->memory->at, LEN);
-	end_by_b(s, stag, 1); /* which nobody disturbed */
+	end_by_b(s, stag, 1); /* it is still open */
 	pair_close(&other.p);
 }
 
-/* ---- wrong ends ---- */
+/* ---- invalid closes ---- */
 
-/* b closes what it may not: the connection ends, and a hears which tag it was. */
+/* b closes an STag that it may not close: the connection ends, and a is told which STag it was. */
 static void wrong_close(struct stage *s, uint32_t stag, enum ibv_event_type event)
 {
 	uint64_t in = post_receive(&s->p.a, s->in, 0, BODY);
@@ -513,7 +512,7 @@ static void wrong_close(struct stage *s, uint32_t stag, enum ibv_event_type even
 	expect_over(&s->p.a, &s->p.b, event);
 }
 
-static void closed_twice(void **state)
+static void second_close_is_refused(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 1), other = lend_all(s, 0, 2);
@@ -524,12 +523,12 @@ static void closed_twice(void **state)
 	assert_int_equal(life_of(s->p.a.ctx, other).end, STAGDV_STAG_ORPHANED);
 }
 
-static void closed_and_never_advertised(void **state)
+static void close_of_an_unknown_stag_is_refused(void **state)
 {
 	wrong_close(*state, 0x12345678, IBV_EVENT_QP_REQ_ERR);
 }
 
-static void closed_by_another_connection(void **state)
+static void close_by_another_connection_is_refused(void **state)
 {
 	struct stage *s = *state;
 	struct side_wish same_domain = {.pd = s->p.a.pd};
@@ -537,15 +536,18 @@ static void closed_by_another_connection(void **state)
 	uint32_t stag = lend_all(s, 0, 1);
 
 	pair_open(&other.p, &same_domain, NULL);
-	furnish(&other);
+	make_regions(&other);
 	wrong_close(&other, stag, IBV_EVENT_QP_ACCESS_ERR);
 	b_reads(s, stag, LEN, IOVA);
 	end_by_b(s, stag, 1);
 	pair_close(&other.p);
 }
 
-/* A close is for what was advertised: a plain region is not, nor to a standard peer one by ibv_reg_mr(). */
-static void region_cannot_be_closed(void **state)
+/*
+ * Only an advertised STag can be closed: a plain region cannot, nor, by a standard peer, a region
+ * of ibv_reg_mr().
+ */
+static void close_of_a_plain_region_is_refused(void **state)
 {
 	struct stage *s = *state;
 	bool standard = encoding(&s->p.a) == STAGDV_ONE_SHOT_NONE;
@@ -564,7 +566,7 @@ static void expect_orphaned(struct stage *s, struct ibv_context *ctx, uint32_t s
 	s->memory->mr = NULL;
 }
 
-static void disconnected(void **state)
+static void disconnect_ends_all_stags(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 1);
@@ -575,7 +577,7 @@ static void disconnected(void **state)
 	expect_orphaned(s, s->p.a.ctx, stag);
 }
 
-static void reset(void **state)
+static void reset_ends_all_stags(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
@@ -585,7 +587,7 @@ static void reset(void **state)
 	expect_orphaned(s, s->p.a.ctx, stag);
 }
 
-static void in_error(void **state)
+static void error_state_ends_all_stags(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -601,7 +603,7 @@ static void in_error(void **state)
 	expect_orphaned(s, s->p.a.ctx, stag);
 }
 
-static void destroyed(void **state)
+static void destroy_ends_all_stags(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, 0, 1);
@@ -610,16 +612,16 @@ static void destroyed(void **state)
 	expect_orphaned(s, s->p.a.ctx, stag);
 }
 
-/* ---- tags ---- */
+/* ---- STags ---- */
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return x < y ? -1 : x > y;
 }
 
-static void no_tag_comes_again_soon(void **state)
+static void stags_are_not_reused_soon(void **state)
 {
 	enum { N = 200 };
 	struct stage *s = *state;
@@ -629,7 +631,7 @@ static void no_tag_comes_again_soon(void **state)
 		stags[i] = lend_all(s, 0, i);
 		end_by_b(s, stags[i], i);
 	}
-	qsort(stags, N, sizeof(*stags), by_value);
+	qsort(stags, N, sizeof(*stags), compare_values);
 	for (int i = 1; i < N; i++)
 		assert_int_not_equal(stags[i], stags[i - 1]);
 }
@@ -643,7 +645,7 @@ static void shared_receive_queues(void **state)
 	uint32_t stag;
 
 	pair_open(&s.p, &shared, &shared);
-	furnish(&s);
+	make_regions(&s);
 	stag = lend_all(&s, 0, 3);
 	b_reads(&s, stag, LEN, IOVA);
 	end_by_b(&s, stag, 3);
@@ -662,7 +664,7 @@ static void extended_completion_queue(void **state)
 	uint64_t in;
 
 	pair_open(&s.p, &extended, NULL);
-	furnish(&s);
+	make_regions(&s);
 	stag = lend_all(&s, 0, 4321);
 	in = post_receive(&s.p.a, s.in, 0, BODY);
 	expect_sent(&s.p.b, close_stag(&s.p.b, s.data, stag, 0));
@@ -677,7 +679,7 @@ static void extended_completion_queue(void **state)
 	assert_int_equal(ibv_destroy_cq(extended.cq), 0);
 }
 
-static void end_that_wakes_a_sleeper(void **state)
+static void close_wakes_a_sleeper(void **state)
 {
 	struct side_wish sleeper = {.channel = true};
 	struct stage s = {.memory = NULL};
@@ -688,7 +690,7 @@ static void end_that_wakes_a_sleeper(void **state)
 	uint64_t in;
 
 	pair_open(&s.p, &sleeper, NULL);
-	furnish(&s);
+	make_regions(&s);
 	stag = lend_all(&s, 0, 1);
 	in = post_receive(&s.p.a, s.in, 0, BODY);
 	assert_int_equal(ibv_req_notify_cq(s.p.a.rcq, 1), 0);
@@ -701,7 +703,10 @@ static void end_that_wakes_a_sleeper(void **state)
 	pair_close(&s.p);
 }
 
-/* The literal opcodes are those of RFC 7306: one connection has either. */
+/*
+ * The literal opcodes are those of RFC 7306, so a connection has either immediate data or literal
+ * one-shots.
+ */
 static void immediate_data(void **state)
 {
 	struct stage *s = *state;
@@ -720,7 +725,7 @@ static void immediate_data(void **state)
 	assert_int_equal(expect_received(&s->p.b, in).imm_data, 5);
 }
 
-/* ---- what it costs ---- */
+/* ---- cost ---- */
 
 #define TIMES 8
 
@@ -791,10 +796,10 @@ static void write_by_hand(struct stage *s, struct ibv_mw *mw)
 }
 
 /*
- * Of several requests posted at once only the last is transmitted by a call. With markers each
- * is sent by itself, but not before.
+ * Several requests posted at once are transmitted by the last one's call. With markers each is sent
+ * by a call of its own, but not before.
  */
-static void many_go_out_together(void **state)
+static void commands_posted_together_are_sent_together(void **state)
 {
 	enum { MANY = 8 };
 	struct stage *s = *state;
@@ -827,8 +832,8 @@ static void many_go_out_together(void **state)
 		end_by_b(s, stags[i], (uint32_t)i);
 }
 
-/* Counts a 4 KiB write with the adapter's counters, at the side that commands. */
-static void one_post_and_one_completion(void **state)
+/* Counts a 4 KiB write with the adapter's counters, at the commanding side. */
+static void command_costs_one_post_and_one_completion(void **state)
 {
 	struct side_wish quiet = {.quiet = true};
 	struct stage s = {.memory = NULL};
@@ -836,7 +841,7 @@ static void one_post_and_one_completion(void **state)
 	struct ibv_mw *mw;
 
 	pair_open(&s.p, &quiet, NULL);
-	furnish(&s);
+	make_regions(&s);
 	mw = ibv_alloc_mw(s.p.a.pd, IBV_MW_TYPE_2);
 	assert_non_null(mw);
 	c = from_here(&s.p.a);
@@ -870,40 +875,40 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(agreed_parameters_are_those_requested),
-		STORY(data_and_end_in_one_list),
-		STORY(a_write_command),
-		STORY(a_read_command),
-		STORY(body_inline),
-		STORY(no_body_at_all),
-		STORY(send_with_invalidate_is_an_end),
-		STORY(many_at_once_end_in_any_order),
-		STORY(scattered_memory),
-		STORY(memory_that_is_not_the_callers_to_lend),
-		STORY(requests_that_make_no_sense),
-		STORY(region_stays_while_it_is_lent),
+		STORY(data_and_close_in_one_list),
+		STORY(write_command_by_reads_of_the_peer),
+		STORY(read_command_by_writes_of_the_peer),
+		STORY(inline_body_is_copied),
+		STORY(command_without_a_body),
+		STORY(send_with_invalidate_closes_a_command),
+		STORY(open_commands_close_in_any_order),
+		STORY(pieces_of_several_regions_are_one_range),
+		STORY(memory_that_may_not_be_advertised_is_refused),
+		STORY(invalid_advertise_requests_are_refused),
+		STORY(advertised_region_cannot_be_deregistered),
 		STORY(write_without_the_right_is_refused),
 		STORY(read_without_the_right_is_refused),
 		STORY(write_past_the_end_is_refused),
 		STORY(read_before_the_beginning_is_refused),
-		STORY(write_after_the_end_is_refused),
-		STORY(read_after_the_end_is_refused),
-		STORY(withdrawn_is_refused),
+		STORY(write_after_the_close_is_refused),
+		STORY(read_after_the_close_is_refused),
+		STORY(withdrawn_stag_is_refused),
 		STORY(tag_of_another_connection_is_refused),
-		STORY(closed_twice),
-		STORY(closed_and_never_advertised),
-		STORY(closed_by_another_connection),
-		STORY(region_cannot_be_closed),
-		STORY(disconnected),
-		STORY(reset),
-		STORY(in_error),
-		STORY(destroyed),
-		STORY(no_tag_comes_again_soon),
+		STORY(second_close_is_refused),
+		STORY(close_of_an_unknown_stag_is_refused),
+		STORY(close_by_another_connection_is_refused),
+		STORY(close_of_a_plain_region_is_refused),
+		STORY(disconnect_ends_all_stags),
+		STORY(reset_ends_all_stags),
+		STORY(error_state_ends_all_stags),
+		STORY(destroy_ends_all_stags),
+		STORY(stags_are_not_reused_soon),
 		STORY(shared_receive_queues),
 		STORY(extended_completion_queue),
-		STORY(end_that_wakes_a_sleeper),
+		STORY(close_wakes_a_sleeper),
 		STORY(immediate_data),
-		STORY(many_go_out_together),
-		STORY(one_post_and_one_completion),
+		STORY(commands_posted_together_are_sent_together),
+		STORY(command_costs_one_post_and_one_completion),
 	};
 
 	return cmocka_run_group_tests_name("one_shot", tests, NULL, NULL);

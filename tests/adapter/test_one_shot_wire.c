@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_one_shot_wire.c - one-shot sends as bytes: what goes out, in each encoding and to a standard peer; and what a bare
- * socket may not do with them.
+ * test_one_shot_wire.c - one-shot sends as bytes: the FPDUs sent, in each encoding and to a
+ * standard peer; and invalid closes and opcodes from a bare socket.
  */
 #include "raw_peer.h"
 #include "shot.h"
@@ -13,7 +13,9 @@
 
 static const uint8_t junk[BODY] = {[0 ... BODY - 1] = 0xee};
 
-/* The raw peer connects, and offers; which encoding is ours to say (STAG_ONE_SHOT). */
+/*
+ * The raw peer connects and offers one-shot sends; our side chooses the encoding (STAG_ONE_SHOT).
+ */
 static void open_to_stag(struct scene *s, void **state)
 {
 	struct scene_wish w = {.peer = {.extensions = true, .one_shot = SHOT_OPCODES}};
@@ -31,9 +33,9 @@ static void open_to_standard(struct scene *s, void **state)
 	assert_int_equal(encoding(&s->us), STAGDV_ONE_SHOT_NONE);
 }
 
-/* A command of ours, as the peer gets it. */
-static uint32_t lend(struct scene *s, struct region *r, unsigned flags, uint32_t reference,
-		     struct raw_fpdu *f)
+/* Posts a command, and checks it as the peer receives it. Returns its STag. */
+static uint32_t expect_command_on_wire(struct scene *s, struct region *r, unsigned flags,
+				       uint32_t reference, struct raw_fpdu *f)
 {
 	struct region *body = own_region(&s->us, BODY);
 	struct ibv_sge sge = piece(r, 0, r->len);
@@ -48,7 +50,7 @@ static uint32_t lend(struct scene *s, struct region *r, unsigned flags, uint32_t
 	return stag;
 }
 
-/* The peer's own: as its encoding has it. */
+/* Returns the header of a close by the peer, in its encoding. */
 static struct ddp_hdr close_hdr(struct scene *s, uint32_t stag)
 {
 	struct ddp_hdr h = send_hdr(&s->peer);
@@ -67,7 +69,7 @@ static void end_well(struct scene *s)
 	scene_close(s);
 }
 
-/* ---- what goes out ---- */
+/* ---- sent ---- */
 
 static void header_names_the_tag(void **state)
 {
@@ -77,7 +79,7 @@ static void header_names_the_tag(void **state)
 	uint64_t id;
 
 	open_to_stag(&s, state);
-	stag = lend(&s, own_region(&s.us, LEN), 0, 1, f);
+	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 1, f);
 	assert_false(rdmap_shot_from_wire(&f->h, s.peer.one_shot).set);
 	assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
 	assert_int_equal(f->h.ulp, stag);
@@ -107,7 +109,7 @@ static void connecting_side_accepts_every_encoding(void **state)
 		scene_open(&s, &w);
 		assert_int_equal(encoding(&s.us), e);
 		in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-		stag = lend(&s, own_region(&s.us, LEN), 0, e, f);
+		stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, e, f);
 		assert_false(rdmap_shot_from_wire(&f->h, e).set);
 		assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
 		assert_int_equal(f->h.ulp, stag);
@@ -119,7 +121,7 @@ static void connecting_side_accepts_every_encoding(void **state)
 	free(f);
 }
 
-/* Not one bit that RFC 5040 and 5041 do not have. */
+/* No bit is set that RFC 5040 and 5041 do not define. */
 static void standard_peer_sees_standard_bytes(void **state)
 {
 	static const struct {
@@ -133,7 +135,7 @@ static void standard_peer_sees_standard_bytes(void **state)
 
 	open_to_standard(&s, state);
 	for (unsigned i = 0; i < 2; i++) {
-		lend(&s, own_region(&s.us, LEN), wanted[i].flags, 1, f);
+		expect_command_on_wire(&s, own_region(&s.us, LEN), wanted[i].flags, 1, f);
 		assert_int_equal(f->h.opcode, wanted[i].advertise);
 		assert_int_equal(f->h.ulp, 0);
 		assert_int_equal(f->h.bits | f->h.rsv, 0);
@@ -148,7 +150,7 @@ static void standard_peer_sees_standard_bytes(void **state)
 	end_well(&s);
 }
 
-/* ---- what comes in ---- */
+/* ---- received ---- */
 
 static void standard_peer_ends_by_send_with_invalidate(void **state)
 {
@@ -161,7 +163,7 @@ static void standard_peer_ends_by_send_with_invalidate(void **state)
 	open_to_standard(&s, state);
 	r = own_region(&s.us, LEN);
 	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-	stag = lend(&s, r, 0, 42, f);
+	stag = expect_command_on_wire(&s, r, 0, 42, f);
 	raw_write(&s.peer, stag, 10, junk, 20);
 	raw_send_inv(&s.peer, stag, junk, 5);
 	expect_end(&s.us, in, stag, 42);
@@ -170,8 +172,8 @@ static void standard_peer_ends_by_send_with_invalidate(void **state)
 	end_well(&s);
 }
 
-/* In two segments: it is closed with the last one. */
-static void close_in_two_segments(void **state)
+/* A close in two segments closes the STag with the last one. */
+static void close_in_two_segments_takes_effect_with_the_last(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -181,11 +183,11 @@ static void close_in_two_segments(void **state)
 
 	open_to_stag(&s, state);
 	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-	stag = lend(&s, own_region(&s.us, LEN), 0, 42, f);
+	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 42, f);
 	h = close_hdr(&s, stag);
 	h.last = false;
 	raw_segment(&s.peer, &h, junk, 8);
-	raw_write(&s.peer, stag, 0, junk, 20); /* which is good in between */
+	raw_write(&s.peer, stag, 0, junk, 20); /* the STag is still open in between */
 	h.last = true;
 	h.mo = 8;
 	raw_segment(&s.peer, &h, junk, 8);
@@ -194,7 +196,7 @@ static void close_in_two_segments(void **state)
 	end_well(&s);
 }
 
-/* Reserved bits of a peer that agreed to nothing are just that. */
+/* Reserved bits of a peer that did not agree on extensions are ignored. */
 static void bits_of_a_standard_peer_are_ignored(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
@@ -205,7 +207,7 @@ static void bits_of_a_standard_peer_are_ignored(void **state)
 
 	open_to_standard(&s, state);
 	in = post_receive(&s.us, NULL, 0, 0);
-	stag = lend(&s, own_region(&s.us, LEN), 0, 42, f);
+	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 42, f);
 	h = send_hdr(&s.peer);
 	h.bits = DDP_CLOSE;
 	h.ulp = stag;
@@ -216,7 +218,7 @@ static void bits_of_a_standard_peer_are_ignored(void **state)
 	end_well(&s);
 }
 
-/* ---- what may not come in ---- */
+/* ---- refused ---- */
 
 static void refused(struct scene *s, const struct ddp_hdr *h, struct wire_fault fault,
 		    enum ibv_event_type event)
@@ -269,7 +271,7 @@ static void opcodes_of_another_encoding_are_refused(void **state)
 	}
 }
 
-/* The peer closes what it may not; other connections, and what they lent, are as before. */
+/* Expects an invalid close to be refused; other connections, and their STags, are unchanged. */
 static void close_is_refused(struct scene *s, uint32_t stag, struct wire_fault fault,
 			     enum ibv_event_type event)
 {
@@ -281,7 +283,7 @@ static void close_is_refused(struct scene *s, uint32_t stag, struct wire_fault f
 	expect_refused(s, fault, event);
 }
 
-static void close_of_what_is_not_open_is_refused(void **state)
+static void close_of_a_stag_that_is_not_open_is_refused(void **state)
 {
 	struct scene s;
 
@@ -290,7 +292,7 @@ static void close_of_what_is_not_open_is_refused(void **state)
 	scene_close(&s);
 }
 
-static void close_of_another_connections_is_refused(void **state)
+static void close_of_another_connections_stag_is_refused(void **state)
 {
 	struct pair *others = *state;
 	struct region *r = own_region(&others->a, LEN), *body = own_region(&others->a, BODY),
@@ -311,14 +313,14 @@ static void close_of_another_connections_is_refused(void **state)
 	expect_end(&others->a, end, stag, 6);
 }
 
-static void peer_that_dies_leaves_nothing_open(void **state)
+static void killed_peer_leaves_no_stag_open(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
 	uint32_t stag;
 
 	open_to_stag(&s, state);
-	stag = lend(&s, own_region(&s.us, LEN), 0, 1, f);
+	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 1, f);
 	raw_reset(&s.peer);
 	expect_broken(&s, IBV_EVENT_QP_FATAL);
 	assert_int_equal(life_of(s.us.ctx, stag).end, STAGDV_STAG_ORPHANED);
@@ -326,18 +328,18 @@ static void peer_that_dies_leaves_nothing_open(void **state)
 	scene_close(&s);
 }
 
-/* ---- answers under way ---- */
+/* ---- responses in flight ---- */
 
 #define LONG (8u << 20)
 
-static void ask(struct scene *s, uint32_t stag, uint32_t size)
+static void request_read(struct scene *s, uint32_t stag, uint32_t size)
 {
 	struct rdmap_read_req r = {.sink_stag = stag, .size = size, .src_stag = stag};
 
 	raw_read(&s->peer, &r);
 }
 
-static void take_answer(struct scene *s, uint32_t size, struct raw_fpdu *f)
+static void take_read_response(struct scene *s, uint32_t size, struct raw_fpdu *f)
 {
 	for (; size; size -= (uint32_t)f->len) {
 		raw_take(&s->peer, f);
@@ -347,10 +349,10 @@ static void take_answer(struct scene *s, uint32_t size, struct raw_fpdu *f)
 }
 
 /*
- * The peer asks for a lot, and closes each STag as soon as it has its bytes, while the answer behind it waits for room in
- * the stream: what was sent needs its memory no more.
+ * The peer posts many reads, and closes each STag as soon as it has its bytes, while the next
+ * response waits for room in the stream: sent data needs its memory no more.
  */
-static void close_while_the_next_answer_waits(void **state)
+static void close_while_the_next_read_response_waits(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -360,14 +362,15 @@ static void close_while_the_next_answer_waits(void **state)
 	open_to_stag(&s, state);
 	for (uint32_t i = 0; i < 6; i++) {
 		in[i] = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-		stags[i] = lend(&s, own_region(&s.us, i % 2 ? LEN : LONG / 2), 0, i, f);
+		stags[i] = expect_command_on_wire(&s, own_region(&s.us, i % 2 ? LEN : LONG / 2), 0,
+						  i, f);
 	}
 	for (uint32_t i = 0; i < 6; i++)
-		ask(&s, stags[i], i % 2 ? LEN : LONG / 2);
+		request_read(&s, stags[i], i % 2 ? LEN : LONG / 2);
 	for (uint32_t i = 0; i < 6; i++) {
 		struct ddp_hdr h = close_hdr(&s, stags[i]);
 
-		take_answer(&s, i % 2 ? LEN : LONG / 2, f);
+		take_read_response(&s, i % 2 ? LEN : LONG / 2, f);
 		raw_segment(&s.peer, &h, junk, BODY);
 		expect_end(&s.us, in[i], stags[i], i);
 	}
@@ -382,14 +385,14 @@ int main(void)
 		cmocka_unit_test(connecting_side_accepts_every_encoding),
 		cmocka_unit_test(standard_peer_sees_standard_bytes),
 		cmocka_unit_test(standard_peer_ends_by_send_with_invalidate),
-		cmocka_unit_test(close_in_two_segments),
+		cmocka_unit_test(close_in_two_segments_takes_effect_with_the_last),
 		cmocka_unit_test(bits_of_a_standard_peer_are_ignored),
 		cmocka_unit_test(opcodes_of_a_standard_peer_are_refused),
 		cmocka_unit_test(opcodes_of_another_encoding_are_refused),
-		cmocka_unit_test(close_of_what_is_not_open_is_refused),
-		cmocka_unit_test(close_of_another_connections_is_refused),
-		cmocka_unit_test(peer_that_dies_leaves_nothing_open),
-		cmocka_unit_test(close_while_the_next_answer_waits),
+		cmocka_unit_test(close_of_a_stag_that_is_not_open_is_refused),
+		cmocka_unit_test(close_of_another_connections_stag_is_refused),
+		cmocka_unit_test(killed_peer_leaves_no_stag_open),
+		cmocka_unit_test(close_while_the_next_read_response_waits),
 	};
 
 	return cmocka_run_group_tests_name("one_shot_wire", tests, others_open, others_close);

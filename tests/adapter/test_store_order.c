@@ -20,7 +20,7 @@
 #include "dice.h"
 
 #define MOST_LASTING 4096
-#define REMOTES	     4 /* with as many local queue pairs: the most that a poller reads each time */
+#define REMOTES	     4 /* and as many local: a poller reads all each time */
 
 /* A fault: queue pairs keep less order than the checker is told, to test the tests. */
 struct lie {

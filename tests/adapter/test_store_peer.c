@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_store_peer.c - a peer's writes, reads, atomics and barriers of regions on storage: side a is the
- * peer, side b has the storage.
+ * test_store_peer.c - a peer's writes, reads, atomics and barriers on regions on storage: side a is
+ * the peer, side b has the storage.
  *
- * Between the medium and the kernel stands an edge (struct gate) that holds writes back, or lets them fail,
- * when a story wants it.
+ * An edge (struct gate) between the medium and the kernel holds writes back, or makes them fail, as
+ * a test requires.
  */
 #include "raw_peer.h"
 
@@ -32,8 +32,8 @@ static enum { ON_DISK, ON_PAGES, IN_MEMORY } backing;
 struct gate {
 	struct media_edge edge, *real;
 	atomic_bool shut;      /* writes wait */
-	atomic_int fail_kinds; /* what fails: reads (1), writes (2) */
-	uint64_t fail_at;      /* of what waited: the one at this offset, if not 0 */
+	atomic_int fail_kinds; /* bits of kinds that fail: reads (1), writes (2) */
+	uint64_t fail_at;      /* offset of the held write that fails; 0: none */
 	struct media_io held[MAX_HELD];
 	atomic_uint n_held, n_failed, n_durable;
 	struct media_event failed[MAX_HELD];
@@ -108,7 +108,7 @@ struct shelf {
 	struct shelf *next;
 };
 
-/* A medium lives as long as something of it is under way, and its edge with it: kept to the end. */
+/* Freed at exit only: a medium and its edge live as long as one of its operations is in flight. */
 static struct shelf *old;
 
 static int make_file(uint64_t size)
@@ -127,8 +127,8 @@ static int make_file(uint64_t size)
 	return fd;
 }
 
-static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr, uint64_t staging,
-			    uint32_t depth)
+static struct shelf *open_shelf(struct side *s, const struct stagdv_store_attr *attr,
+				uint64_t staging, uint32_t depth)
 {
 	struct shelf *t = calloc(1, sizeof(*t));
 	struct stagdv_store_attr plain = {.length = SPACE, .access = ALL_RIGHTS};
@@ -142,7 +142,7 @@ static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr
 	t->medium = stagdv_open_medium(s->ctx, &m);
 	assert_non_null(t->medium);
 	media = ((struct stag_medium *)t->medium)->media;
-	engine_lock(); /* it may poll the medium at any time */
+	engine_lock(); /* the engine may poll the medium at any time */
 	t->gate.edge =
 		(struct media_edge){gate_queue, gate_reap, gate_ready, gate_queued, gate_submit};
 	t->gate.real = media_edge(media);
@@ -162,7 +162,7 @@ static void expect_stored(const struct shelf *t, const void *bytes, size_t n, ui
 	free(there);
 }
 
-/* ---- what the peer does ---- */
+/* ---- the peer's requests ---- */
 
 static uint64_t post_op(struct side *s, enum ibv_wr_opcode op, const struct region *r, size_t off,
 			size_t len, uint32_t rkey, uint64_t to)
@@ -212,7 +212,7 @@ static uint64_t post_barrier(struct side *s, const struct shelf *t)
 	return b.wr_id;
 }
 
-/* Everything goes on but what is held back: so long that what could come has come. */
+/* Polls long enough that everything not held back has finished. */
 static void let_run(struct pair *p)
 {
 	struct ibv_wc wc;
@@ -223,7 +223,7 @@ static void let_run(struct pair *p)
 	}
 }
 
-/* The storage's side polls too, so that what the edge gives is seen. */
+/* Polls the storage's side, too, so that operations which the edge completes are seen. */
 static struct ibv_wc await_polling(struct side *s, struct ibv_cq *cq, struct pair *p)
 {
 	struct ibv_wc wc, other;
@@ -246,13 +246,13 @@ struct story {
 	struct region *m; /* the peer's memory */
 };
 
-static void begin_with(struct story *s, const struct stagdv_store_attr *attr, uint64_t staging)
+static void open_story_with(struct story *s, const struct stagdv_store_attr *attr, uint64_t staging)
 {
 	struct side_wish w = {.send_wr = 256, .recv_wr = 64, .cqe = 1024, .ird = 128, .ord = 128};
 
 	memset(s, 0, sizeof(*s));
 	pair_open(&s->p, &w, &w);
-	s->t = put_up(&s->p.b, attr, staging, 0);
+	s->t = open_shelf(&s->p.b, attr, staging, 0);
 	s->m = own_region(&s->p.a, SPACE);
 	dice_fill(s->m->at, SPACE);
 }
@@ -266,12 +266,12 @@ static void need_extensions(void)
 		skip();
 }
 
-static void begin(struct story *s)
+static void open_story(struct story *s)
 {
-	begin_with(s, NULL, 0);
+	open_story_with(s, NULL, 0);
 }
 
-static void end(struct story *s)
+static void close_story(struct story *s)
 {
 	struct shelf *t = s->t;
 
@@ -285,14 +285,14 @@ static void end(struct story *s)
 	old = t;
 }
 
-/* ---- bytes ---- */
+/* ---- data and order ---- */
 
-static void any_offset_and_length_will_do(void **state)
+static void any_offset_and_length_is_written_and_read(void **state)
 {
 	uint8_t *image = calloc(1, SPACE);
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	for (unsigned long i = 0, n = lessened(150); i < n; i++) {
 		size_t len = dice_size(300000), at = dice(SPACE / 2 - len);
 		uint64_t to = dice(SPACE - len);
@@ -305,17 +305,20 @@ static void any_offset_and_length_will_do(void **state)
 	}
 	expect_stored(s.t, image, SPACE, 0);
 	free(image);
-	end(&s);
+	close_story(&s);
 }
 
-/* Many at once, that overlap: each read finds what the writes before it left, and no later one. */
+/*
+ * Many overlapping requests at once: each read finds the values of the writes before it, and of no
+ * later one.
+ */
 static void reads_and_writes_keep_their_order(void **state)
 {
 	enum { ROUNDS = 12, OPS = 60, ROOM = 96 * KIB };
 	uint8_t *image = calloc(1, ROOM), *wanted = malloc(OPS * (size_t)ROOM);
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	for (unsigned long round = 0, n = lessened(ROUNDS); round < n; round++) {
 		struct {
 			uint64_t id;
@@ -348,17 +351,17 @@ static void reads_and_writes_keep_their_order(void **state)
 	expect_stored(s.t, image, ROOM, 0);
 	free(image);
 	free(wanted);
-	end(&s);
+	close_story(&s);
 }
 
-/* Longer than what is read ahead: a write behind it waits for its turn. */
-static void a_long_read_does_not_see_the_write_behind_it(void **state)
+/* The read is longer than the read-ahead: a write behind it has to wait. */
+static void long_read_does_not_see_the_write_behind_it(void **state)
 {
 	const size_t len = 2 * MIB;
 	struct story s;
 	uint64_t id[2];
 
-	begin(&s);
+	open_story(&s);
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, len, s.t, 0));
 	for (int i = 0; i < 4; i++) {
 		memset(s.m->at + len, 0, len);
@@ -369,24 +372,24 @@ static void a_long_read_does_not_see_the_write_behind_it(void **state)
 		expect_ok(&s.p.a, s.p.a.scq, id[1], &s.p);
 		expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, len, s.t, 0));
 	}
-	end(&s);
+	close_story(&s);
 }
 
-/* Their answers are many in one call, and each holds a buffer. */
-static void short_reads_go_together(void **state)
+/* Many responses go out in one call, and each holds a buffer. */
+static void many_short_reads_complete_in_order(void **state)
 {
 	enum { READS = 250 };
 	uint64_t id[READS];
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100000, s.t, 0));
 	for (size_t i = 0; i < READS; i++)
 		id[i] = read_from(&s.p.a, s.m, MIB + i * 16, 16, s.t, i * 16);
 	for (size_t i = 0; i < READS; i++)
 		expect_ok(&s.p.a, s.p.a.scq, id[i], &s.p);
 	assert_memory_equal(s.m->at, s.m->at + MIB, READS * 16);
-	end(&s);
+	close_story(&s);
 }
 
 static void memory_and_storage_share_a_connection(void **state)
@@ -394,7 +397,7 @@ static void memory_and_storage_share_a_connection(void **state)
 	struct story s;
 	struct region *lent;
 
-	begin(&s);
+	open_story(&s);
 	lent = lend_region(&s.p.b, MIB, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
 	for (int i = 0; i < 20; i++) {
 		size_t len = dice_size(MIB), at = dice(MIB);
@@ -409,16 +412,16 @@ static void memory_and_storage_share_a_connection(void **state)
 		assert_memory_equal(s.m->at + 2 * MIB, s.m->at + at, len);
 		assert_memory_equal(s.m->at + 3 * MIB, s.m->at + at, len);
 	}
-	end(&s);
+	close_story(&s);
 }
 
-static void atomics_are_atomic_and_in_order(void **state)
+static void atomics_on_storage_are_atomic_and_in_order(void **state)
 {
 	struct story s;
 	uint64_t id[3], *found;
 
 	need_extensions();
-	begin(&s);
+	open_story(&s);
 	found = (uint64_t *)s.m->at;
 	memset(s.m->at, 0, 64);
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 64, s.t, 64));
@@ -433,12 +436,12 @@ static void atomics_are_atomic_and_in_order(void **state)
 		assert_int_equal(found[2], 3 * (i + 1));
 		assert_int_equal(found[3], i + 1);
 	}
-	end(&s);
+	close_story(&s);
 }
 
-/* ---- what stands behind writes ---- */
+/* ---- messages behind writes ---- */
 
-static void a_message_waits_for_the_writes_before_it(void **state)
+static void send_is_delivered_after_the_writes_before_it(void **state)
 {
 	struct story s;
 	struct region *in;
@@ -446,7 +449,7 @@ static void a_message_waits_for_the_writes_before_it(void **state)
 	struct ibv_wc wc;
 
 	need_extensions();
-	begin(&s);
+	open_story(&s);
 	in = own_region(&s.p.b, 64);
 	received[0] = post_receive(&s.p.b, in, 0, 64);
 	received[1] = post_receive(&s.p.b, in, 0, 64);
@@ -464,17 +467,17 @@ static void a_message_waits_for_the_writes_before_it(void **state)
 	expect_stored(s.t, s.m->at, 200000, 4096);
 	expect_ok(&s.p.b, s.p.b.rcq, received[1], &s.p);
 	expect_stored(s.t, s.m->at, 4000, 0);
-	end(&s);
+	close_story(&s);
 }
 
-/* A read of no length, one of memory, and a barrier; each answered when the write is there. */
-static void an_answer_waits_for_the_writes_before_it(void **state)
+/* An empty read, a read of memory and a barrier are each answered only after the write is done. */
+static void response_is_sent_after_the_writes_before_it(void **state)
 {
 	struct story s;
 	struct region *lent;
 	struct ibv_wc wc;
 
-	begin(&s);
+	open_story(&s);
 	lent = lend_region(&s.p.b, 64, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
 	for (int how = 0; how < 4; how++) {
 		uint64_t id[2];
@@ -493,10 +496,10 @@ static void an_answer_waits_for_the_writes_before_it(void **state)
 		expect_ok(&s.p.a, s.p.a.scq, id[1], &s.p);
 		expect_stored(s.t, s.m->at + how, 100000, 512);
 	}
-	end(&s);
+	close_story(&s);
 }
 
-/* Our own read, whose answer the peer sent behind its write. */
+/* Our own read, whose response the peer sent behind its write. */
 static void our_read_completes_behind_the_peers_write(void **state)
 {
 	struct story s;
@@ -504,7 +507,7 @@ static void our_read_completes_behind_the_peers_write(void **state)
 	struct ibv_wc wc;
 	uint64_t id;
 
-	begin(&s);
+	open_story(&s);
 	lent = lend_region(&s.p.a, 64, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
 	in = own_region(&s.p.b, 64);
 	s.t->gate.shut = true;
@@ -518,11 +521,11 @@ static void our_read_completes_behind_the_peers_write(void **state)
 	s.t->gate.shut = false;
 	expect_sent(&s.p.b, id);
 	expect_stored(s.t, s.m->at, 100, 0);
-	end(&s);
+	close_story(&s);
 }
 
-/* A barrier waits for a write at this level; nothing else does. */
-static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
+/* At this level a barrier waits for a write; nothing else does. */
+static void accepted_write_delays_only_a_barrier(void **state)
 {
 	struct stagdv_store_attr attr = {
 		.length = SPACE, .access = ALL_RIGHTS, .level = STAGDV_LEVEL_ACCEPTED};
@@ -532,7 +535,7 @@ static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
 	uint64_t received, id;
 
 	need_extensions();
-	begin_with(&s, &attr, 0);
+	open_story_with(&s, &attr, 0);
 	in = own_region(&s.p.b, 64);
 	received = post_receive(&s.p.b, in, 0, 64);
 	s.t->gate.shut = true;
@@ -545,11 +548,11 @@ static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
 	s.t->gate.shut = false;
 	expect_ok(&s.p.a, s.p.a.scq, id, &s.p);
 	expect_stored(s.t, s.m->at, 100000, 0);
-	end(&s);
+	close_story(&s);
 }
 
-/* Requests posted behind a barrier go when it is answered. */
-static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
+/* Requests posted behind a barrier start when it is answered. */
+static void barrier_flushes_and_delays_requests_behind_it(void **state)
 {
 	struct stagdv_medium_counters before, after;
 	struct story s;
@@ -557,7 +560,7 @@ static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
 	struct ibv_wc wc;
 	uint64_t received, id[3];
 
-	begin(&s);
+	open_story(&s);
 	in = own_region(&s.p.b, 64);
 	received = post_receive(&s.p.b, in, 0, 64);
 	stagdv_query_medium(s.t->medium, &before, sizeof(before));
@@ -578,17 +581,17 @@ static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
 	expect_ok(&s.p.b, s.p.b.rcq, received, &s.p);
 	stagdv_query_medium(s.t->medium, &after, sizeof(after));
 	assert_true(after.flushes > before.flushes || getenv("STAG_EXTENSIONS"));
-	end(&s);
+	close_story(&s);
 }
 
-/* The stream ends when what it brought is there. */
-static void writes_before_the_end_are_carried_out(void **state)
+/* The stream ends after the writes that it carried are done. */
+static void writes_before_a_disconnect_are_carried_out(void **state)
 {
 	struct story s;
 	struct region *in;
 	uint64_t received;
 
-	begin(&s);
+	open_story(&s);
 	in = own_region(&s.p.b, 64);
 	received = post_receive(&s.p.b, in, 0, 64);
 	s.t->gate.shut = true;
@@ -601,17 +604,17 @@ static void writes_before_the_end_are_carried_out(void **state)
 	expect_ok(&s.p.b, s.p.b.rcq, received, &s.p);
 	expect_stored(s.t, s.m->at, MIB, 100);
 	expect_cm(&s.p.b, RDMA_CM_EVENT_DISCONNECTED);
-	end(&s);
+	close_story(&s);
 }
 
-/* Even where nobody is there any more to hear of it. */
+/* The write is carried out even after its queue pair was destroyed. */
 static void a_write_outlives_its_queue_pair(void **state)
 {
 	struct story s;
 	struct ibv_wc wc;
 	uint8_t last;
 
-	begin(&s);
+	open_story(&s);
 	s.t->gate.shut = true;
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100000, s.t, 7));
 	await(s.t->gate.n_held >= 2 || (poll_wc(&s.p.b, s.p.b.scq, &wc) && false));
@@ -620,7 +623,7 @@ static void a_write_outlives_its_queue_pair(void **state)
 	s.t->gate.shut = false;
 	await(medium_poll((struct stag_medium *)s.t->medium) == 0 &&
 	      pread(s.t->fd, &last, 1, 100006) == 1 && last == s.m->at[99999]);
-	end(&s);
+	close_story(&s);
 }
 
 /* ---- refusals ---- */
@@ -634,7 +637,7 @@ static void expect_refused_write(uint32_t access, uint64_t to, size_t len, bool 
 	uint8_t zeroes[8192] = {0};
 	uint64_t id;
 
-	begin(&s);
+	open_story(&s);
 	pd = other_pd ? ibv_alloc_pd(s.p.b.ctx) : s.p.b.pd;
 	mr = stagdv_reg_store_mr(pd, s.t->medium, &attr);
 	assert_non_null(mr);
@@ -646,7 +649,7 @@ static void expect_refused_write(uint32_t access, uint64_t to, size_t len, bool 
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	if (other_pd)
 		ibv_dealloc_pd(pd);
-	end(&s);
+	close_story(&s);
 }
 
 static void a_write_without_the_right_changes_nothing(void **state)
@@ -664,7 +667,7 @@ static void expect_refused_request(enum ibv_wr_opcode op, uint32_t access, uint6
 	struct story s;
 	struct ibv_wc wc;
 
-	begin_with(&s, &attr, 0);
+	open_story_with(&s, &attr, 0);
 	if (op == IBV_WR_RDMA_READ)
 		read_from(&s.p.a, s.m, 0, len, s.t, to);
 	else
@@ -672,7 +675,7 @@ static void expect_refused_request(enum ibv_wr_opcode op, uint32_t access, uint6
 	wc = await_wc(&s.p.a, s.p.a.scq);
 	assert_int_equal(wc.status, status);
 	expect_state(&s.p.b, IBV_QPS_ERR);
-	end(&s);
+	close_story(&s);
 }
 
 static void a_request_without_the_right_is_refused(void **state)
@@ -687,12 +690,12 @@ static void a_request_without_the_right_is_refused(void **state)
 	expect_refused_request(IBV_WR_ATOMIC_FETCH_AND_ADD, ALL_RIGHTS, 4, 8, IBV_WC_REM_OP_ERR);
 }
 
-static void rights_that_change_hold_for_open_connections(void **state)
+static void changed_rights_apply_to_open_connections(void **state)
 {
 	struct stagdv_store_attr none = {.access = IBV_ACCESS_REMOTE_READ};
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 4096, s.t, 0));
 	expect_ok(&s.p.a, s.p.a.scq, read_from(&s.p.a, s.m, MIB, 4096, s.t, 0), &s.p);
 	assert_int_equal(stagdv_modify_store_mr(s.t->mr, &none, STAGDV_STORE_ACCESS), 0);
@@ -700,7 +703,7 @@ static void rights_that_change_hold_for_open_connections(void **state)
 	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 1, 4096, s.t, 0));
 	expect_cm(&s.p.b, RDMA_CM_EVENT_DISCONNECTED);
 	expect_stored(s.t, s.m->at, 4096, 0);
-	end(&s);
+	close_story(&s);
 }
 
 static void modify(const struct shelf *t, uint32_t relax, uint32_t level, int mask)
@@ -710,8 +713,11 @@ static void modify(const struct shelf *t, uint32_t relax, uint32_t level, int ma
 	assert_int_equal(stagdv_modify_store_mr(t->mr, &attr, mask), 0);
 }
 
-/* A write that is held back, and a read of other bytes behind it, which is answered meanwhile or not. */
-static void expect_answer(struct story *s, bool before_the_write)
+/*
+ * Holds back a write, and expects the response to a read of other bytes behind it before or after
+ * the write.
+ */
+static void expect_read_beside_held_write(struct story *s, bool before_the_write)
 {
 	struct ibv_wc wc;
 	uint64_t id;
@@ -732,46 +738,49 @@ static void expect_answer(struct story *s, bool before_the_write)
 	expect_ok(&s->p.a, s->p.a.scq, read_from(&s->p.a, s->m, MIB, 64, s->t, 0), &s->p);
 }
 
-static void an_order_that_changes_holds_for_open_connections(void **state)
+static void changed_order_applies_to_open_connections(void **state)
 {
 	struct story s;
 
-	begin(&s);
-	expect_answer(&s, false);
+	open_story(&s);
+	expect_read_beside_held_write(&s, false);
 	modify(s.t, STAGDV_RELAX_READS, STAGDV_LEVEL_ACCEPTED, STAGDV_STORE_RELAX);
-	expect_answer(&s, true);
+	expect_read_beside_held_write(&s, true);
 	modify(s.t, 0, 0, STAGDV_STORE_RELAX);
-	expect_answer(&s, false);
-	end(&s);
+	expect_read_beside_held_write(&s, false);
+	close_story(&s);
 }
 
-static void a_level_that_changes_holds_for_open_connections(void **state)
+static void changed_level_applies_to_open_connections(void **state)
 {
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	modify(s.t, STAGDV_RELAX_READS, STAGDV_LEVEL_ACCEPTED, STAGDV_STORE_LEVEL);
-	expect_answer(&s, true);
+	expect_read_beside_held_write(&s, true);
 	assert_int_equal(s.t->gate.n_durable, 0);
 	modify(s.t, 0, STAGDV_LEVEL_DURABLE, STAGDV_STORE_LEVEL);
-	expect_answer(&s, false);
+	expect_read_beside_held_write(&s, false);
 	if (backing != IN_MEMORY)
 		assert_int_equal(s.t->gate.n_durable, 1);
-	end(&s);
+	close_story(&s);
 }
 
 /* ---- many media ---- */
 
-static void a_connection_uses_as_many_media_as_there_are(void **state)
+static void connection_uses_any_number_of_media(void **state)
 {
 	enum { MEDIA = 20 };
 	struct shelf *more[MEDIA];
 	struct story s;
 
-	begin(&s);
+	open_story(&s);
 	for (int i = 0; i < MEDIA; i++) {
-		/* an ordinary user may lock 8 MiB, in all processes together, and others of these run now */
-		more[i] = put_up(&s.p.b, NULL, 64 * KIB, 8);
+		/*
+		 * an unprivileged user may lock 8 MiB in all processes, and more of these tests run
+		 * now
+		 */
+		more[i] = open_shelf(&s.p.b, NULL, 64 * KIB, 8);
 		expect_sent(&s.p.a, write_to(&s.p.a, s.m, (size_t)i, 4096, more[i], 0));
 	}
 	expect_ok(&s.p.a, s.p.a.scq, post_barrier(&s.p.a, s.t), &s.p);
@@ -785,19 +794,19 @@ static void a_connection_uses_as_many_media_as_there_are(void **state)
 		more[i]->next = old;
 		old = more[i];
 	}
-	end(&s);
+	close_story(&s);
 }
 
 /* ---- errors of the medium ---- */
 
-static void a_read_that_fails_is_a_remote_error(void **state)
+static void failed_read_is_a_remote_error(void **state)
 {
 	struct pair *others = *state;
 	struct story s;
 	struct ibv_wc wc;
 	uint64_t id;
 
-	begin(&s);
+	open_story(&s);
 	s.t->gate.fail_kinds = 1;
 	id = read_from(&s.p.a, s.m, 0, 100000, s.t, 0);
 	wc = await_polling(&s.p.a, s.p.a.scq, &s.p);
@@ -805,10 +814,10 @@ static void a_read_that_fails_is_a_remote_error(void **state)
 	assert_int_equal(wc.status, IBV_WC_REM_OP_ERR);
 	expect_state(&s.p.b, IBV_QPS_ERR);
 	ping(others);
-	end(&s);
+	close_story(&s);
 }
 
-static void nothing_behind_a_write_that_failed_is_delivered(void **state)
+static void no_message_is_delivered_behind_a_failed_write(void **state)
 {
 	struct pair *others = *state;
 	struct story s;
@@ -816,7 +825,7 @@ static void nothing_behind_a_write_that_failed_is_delivered(void **state)
 	struct ibv_wc wc;
 	uint64_t received, id;
 
-	begin(&s);
+	open_story(&s);
 	in = own_region(&s.p.b, 64);
 	received = post_receive(&s.p.b, in, 0, 64);
 	s.t->gate.fail_kinds = 2;
@@ -831,18 +840,18 @@ static void nothing_behind_a_write_that_failed_is_delivered(void **state)
 	while (wc.wr_id != id);
 	assert_true(wc.status == IBV_WC_REM_OP_ERR || wc.status == IBV_WC_WR_FLUSH_ERR);
 	ping(others);
-	end(&s);
+	close_story(&s);
 }
 
-/* The one behind it succeeded, and at the same moment. */
-static void a_write_that_failed_is_not_made_good_by_another(void **state)
+/* The write behind it succeeded at the same moment. */
+static void failed_write_is_not_hidden_by_a_later_one(void **state)
 {
 	struct story s;
 	struct region *in;
 	struct ibv_wc wc;
 	uint64_t received;
 
-	begin(&s);
+	open_story(&s);
 	in = own_region(&s.p.b, 64);
 	received = post_receive(&s.p.b, in, 0, 64);
 	s.t->gate.shut = true;
@@ -855,7 +864,7 @@ static void a_write_that_failed_is_not_made_good_by_another(void **state)
 	wc = await_polling(&s.p.b, s.p.b.rcq, &s.p);
 	assert_int_equal(wc.wr_id, received);
 	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
-	end(&s);
+	close_story(&s);
 }
 
 /* ---- a peer that breaks the rules ---- */
@@ -864,7 +873,7 @@ static struct shelf *open_raw(struct scene *s, void **state)
 {
 	*s = (struct scene){.others = *state};
 	scene_open(s, &(struct scene_wish){.peer.extensions = false});
-	return put_up(&s->us, NULL, 0, 0);
+	return open_shelf(&s->us, NULL, 0, 0);
 }
 
 static void close_raw(struct scene *s, struct shelf *t)
@@ -901,8 +910,8 @@ static void a_segment_with_a_bad_crc_changes_nothing(void **state)
 	close_raw(&s, t);
 }
 
-/* A peer that stops in the middle of a segment holds up nobody who takes the region away. */
-static void a_slow_peer_does_not_keep_a_region(void **state)
+/* A peer that stops in the middle of a segment does not block deregistration of the region. */
+static void stalled_peer_does_not_block_deregistration(void **state)
 {
 	static uint8_t raw[2 * FPDU_MAX_LEN];
 	struct ddp_hdr h;
@@ -928,7 +937,7 @@ static void a_slow_peer_does_not_keep_a_region(void **state)
 	close_raw(&s, t);
 }
 
-/* ---- many ---- */
+/* ---- many peers ---- */
 
 #define CROWD 64
 
@@ -949,8 +958,8 @@ static void crowd_open(struct crowd *c, size_t room)
 	}
 }
 
-/* All write and read at once, through the least memory that there can be. */
-static void a_crowd_gets_through_little_memory(void **state)
+/* All write and read at once, through the smallest staging memory. */
+static void many_peers_share_little_staging_memory(void **state)
 {
 	enum { ROOM = 192 * KIB };
 	const size_t room = is_slow_build() ? ROOM / 4 : ROOM;
@@ -1001,14 +1010,14 @@ static void a_crowd_gets_through_little_memory(void **state)
 	free(c);
 }
 
-/* Ends of every kind, with everything under way; afterwards all can be freed. */
-static void any_end_under_load_leaves_nothing(void **state)
+/* Ends connections in every way, with requests in flight; afterwards everything can be freed. */
+static void any_end_under_load_leaves_nothing_allocated(void **state)
 {
 	for (unsigned long i = 0, n = lessened(30); i < n; i++) {
 		struct story s;
 		struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
 
-		begin_with(&s, NULL, one_in(2) ? 1 : 0);
+		open_story_with(&s, NULL, one_in(2) ? 1 : 0);
 		for (unsigned k = 0, ops = (unsigned)dice(60); k < ops; k++) {
 			size_t len = dice_size(200000);
 			uint64_t to = dice(SPACE - len);
@@ -1042,7 +1051,7 @@ static void any_end_under_load_leaves_nothing(void **state)
 			assert_non_null(s.t->mr);
 			break;
 		}
-		end(&s);
+		close_story(&s);
 	}
 }
 
@@ -1065,32 +1074,32 @@ static int close_others(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest stories[] = {
-		cmocka_unit_test(any_offset_and_length_will_do),
+		cmocka_unit_test(any_offset_and_length_is_written_and_read),
 		cmocka_unit_test(reads_and_writes_keep_their_order),
-		cmocka_unit_test(a_long_read_does_not_see_the_write_behind_it),
-		cmocka_unit_test(short_reads_go_together),
+		cmocka_unit_test(long_read_does_not_see_the_write_behind_it),
+		cmocka_unit_test(many_short_reads_complete_in_order),
 		cmocka_unit_test(memory_and_storage_share_a_connection),
-		cmocka_unit_test(atomics_are_atomic_and_in_order),
-		cmocka_unit_test(a_message_waits_for_the_writes_before_it),
-		cmocka_unit_test(an_answer_waits_for_the_writes_before_it),
+		cmocka_unit_test(atomics_on_storage_are_atomic_and_in_order),
+		cmocka_unit_test(send_is_delivered_after_the_writes_before_it),
+		cmocka_unit_test(response_is_sent_after_the_writes_before_it),
 		cmocka_unit_test(our_read_completes_behind_the_peers_write),
-		cmocka_unit_test(an_accepted_write_holds_up_nothing_but_a_barrier),
-		cmocka_unit_test(a_barrier_flushes_and_holds_up_what_is_behind),
-		cmocka_unit_test(writes_before_the_end_are_carried_out),
+		cmocka_unit_test(accepted_write_delays_only_a_barrier),
+		cmocka_unit_test(barrier_flushes_and_delays_requests_behind_it),
+		cmocka_unit_test(writes_before_a_disconnect_are_carried_out),
 		cmocka_unit_test(a_write_outlives_its_queue_pair),
 		cmocka_unit_test(a_write_without_the_right_changes_nothing),
 		cmocka_unit_test(a_request_without_the_right_is_refused),
-		cmocka_unit_test(rights_that_change_hold_for_open_connections),
-		cmocka_unit_test(an_order_that_changes_holds_for_open_connections),
-		cmocka_unit_test(a_level_that_changes_holds_for_open_connections),
-		cmocka_unit_test(a_connection_uses_as_many_media_as_there_are),
-		cmocka_unit_test(a_read_that_fails_is_a_remote_error),
-		cmocka_unit_test(nothing_behind_a_write_that_failed_is_delivered),
-		cmocka_unit_test(a_write_that_failed_is_not_made_good_by_another),
+		cmocka_unit_test(changed_rights_apply_to_open_connections),
+		cmocka_unit_test(changed_order_applies_to_open_connections),
+		cmocka_unit_test(changed_level_applies_to_open_connections),
+		cmocka_unit_test(connection_uses_any_number_of_media),
+		cmocka_unit_test(failed_read_is_a_remote_error),
+		cmocka_unit_test(no_message_is_delivered_behind_a_failed_write),
+		cmocka_unit_test(failed_write_is_not_hidden_by_a_later_one),
 		cmocka_unit_test(a_segment_with_a_bad_crc_changes_nothing),
-		cmocka_unit_test(a_slow_peer_does_not_keep_a_region),
-		cmocka_unit_test(a_crowd_gets_through_little_memory),
-		cmocka_unit_test(any_end_under_load_leaves_nothing),
+		cmocka_unit_test(stalled_peer_does_not_block_deregistration),
+		cmocka_unit_test(many_peers_share_little_staging_memory),
+		cmocka_unit_test(any_end_under_load_leaves_nothing_allocated),
 	};
 	const char *where = argc > 1 ? argv[1] : "memory";
 

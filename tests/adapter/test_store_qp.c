@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * A queue pair on storage of this process: what every opcode does, in what order, and how it fails.
+ * A local queue pair on storage: the result of every opcode, their order, and their failures.
  */
 #include "storage.h"
 
@@ -58,8 +58,8 @@ static void a_write_is_on_the_medium_and_a_read_finds_it(void **state)
 	assert_memory_equal(t->s.mem, t->s.mem + MIB, 64 * KIB);
 }
 
-/* Whatever the alignment of either side; and what is around stays. */
-static void any_offset_and_length_will_do(void **state)
+/* Whatever the alignment of either side; the bytes around stay unchanged. */
+static void any_offset_and_length_is_written_and_read(void **state)
 {
 	struct scene *t = *state;
 	uint8_t *image = calloc(1, SPACE);
@@ -108,7 +108,7 @@ static void pieces_are_gathered_and_scattered(void **state)
 	assert_int_equal(t->s.mem[99] | t->s.mem[1100] | t->s.mem[50007], 0);
 }
 
-static void inline_data_is_the_callers_again_at_once(void **state)
+static void inline_data_is_copied_by_the_post(void **state)
 {
 	struct scene *t = *state;
 	char text[] = "said and forgotten";
@@ -122,7 +122,7 @@ static void inline_data_is_the_callers_again_at_once(void **state)
 	expect_on_medium(&t->u, "said and forgotten", sizeof(text), 777);
 }
 
-static void an_immediate_comes_out_of_its_own_receive_queue(void **state)
+static void immediate_completes_a_receive_of_the_same_queue_pair(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_sge sge = piece(&t->s, 0, 512);
@@ -144,7 +144,7 @@ static void an_immediate_comes_out_of_its_own_receive_queue(void **state)
 	expect_done(&t->u, 1);
 }
 
-static void an_immediate_without_a_receive_is_an_error(void **state)
+static void immediate_without_a_receive_is_an_error(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_send_wr wr = request(&t->u, 1, IBV_WR_RDMA_WRITE_WITH_IMM, NULL, 0);
@@ -154,7 +154,7 @@ static void an_immediate_without_a_receive_is_an_error(void **state)
 	expect_state(&t->u, IBV_QPS_ERR);
 }
 
-static void atomics_say_what_was_there(void **state)
+static void atomics_return_the_previous_value(void **state)
 {
 	struct scene *t = *state;
 	uint64_t *found = (uint64_t *)t->s.mem, there = 40;
@@ -173,12 +173,12 @@ static void atomics_say_what_was_there(void **state)
 	expect_on_medium(&t->u, &there, sizeof(there), 4104);
 }
 
-static void nothing_at_all_can_be_moved(void **state)
+static void requests_of_zero_bytes_succeed(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_send_wr wr = request(&t->u, 1, IBV_WR_RDMA_WRITE, NULL, 0);
 
-	wr.wr.rdma.rkey = 1; /* RFC 5041: where there is no byte no key is looked at */
+	wr.wr.rdma.rkey = 1; /* RFC 5041: the key of an empty request is not checked */
 	post(&t->u, &wr);
 	expect_done(&t->u, 1);
 	wr.opcode = IBV_WR_RDMA_READ;
@@ -186,7 +186,7 @@ static void nothing_at_all_can_be_moved(void **state)
 	expect_done(&t->u, 1);
 }
 
-static void completions_say_what_they_are_of(void **state)
+static void completions_report_opcode_and_length(void **state)
 {
 	struct scene *t = *state;
 	static const enum ibv_wc_opcode opcode[] = {IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,
@@ -219,7 +219,7 @@ static void sends_are_refused(void **state)
 	expect_done(&t->u, 2);
 }
 
-/* The newer way to post, in one bracket. */
+/* Posts with the ibv_wr_*() calls, in one bracket. */
 static void requests_can_be_built_in_place(void **state)
 {
 	struct scene *t = *state;
@@ -259,7 +259,7 @@ static void requests_can_be_built_in_place(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static void local_operations_take_their_turn(void **state)
+static void fast_registration_and_invalidation_complete_in_order(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_mr *fast = stagdv_alloc_fast_mr(t->s.pd, 4);
@@ -316,7 +316,7 @@ static void a_read_finds_the_write_before_it(void **state)
 	}
 }
 
-/* A copy within the region: without the fence the write may go before the read has brought anything. */
+/* A copy within the region: without the fence the write may start before the read has finished. */
 static void a_fence_waits_for_the_read(void **state)
 {
 	struct scene *t = *state;
@@ -353,7 +353,7 @@ static void unsignaled_work_is_silent(void **state)
 	user_close(&u);
 }
 
-static void the_queue_is_as_long_as_it_says(void **state)
+static void queue_takes_as_many_requests_as_it_reports(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.send_wr = 4, .attr.depth = 2};
@@ -372,7 +372,7 @@ static void the_queue_is_as_long_as_it_says(void **state)
 	user_close(&u);
 }
 
-static void a_query_says_what_was_given_up(void **state)
+static void query_returns_the_relaxed_order(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.attr = {.relax = STAGDV_RELAX_READS | STAGDV_RELAX_COMPLETIONS,
@@ -393,7 +393,7 @@ static void a_query_says_what_was_given_up(void **state)
 	user_close(&u);
 }
 
-static void a_change_that_means_nothing_changes_nothing(void **state)
+static void invalid_modify_changes_nothing(void **state)
 {
 	struct scene *t = *state;
 	struct stagdv_store_qp_attr attr = {.relax = 1u << 31, .level = STAGDV_LEVEL_DURABLE + 1};
@@ -432,7 +432,7 @@ static void expect_access_error(struct scene *t, struct ibv_send_wr *wr)
 	user_close(&u);
 }
 
-static void a_wrong_key_ends_it(void **state)
+static void wrong_key_ends_the_queue_pair(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_sge sge = piece(&t->s, 0, 4096);
@@ -440,13 +440,13 @@ static void a_wrong_key_ends_it(void **state)
 
 	wr.wr.rdma.rkey ^= 0x55;
 	expect_access_error(t, &wr);
-	wr.wr.rdma.rkey = t->s.mr->rkey; /* of memory */
+	wr.wr.rdma.rkey = t->s.mr->rkey; /* a key of memory */
 	expect_access_error(t, &wr);
 	wr.wr.rdma.rkey = 0;
 	expect_access_error(t, &wr);
 }
 
-static void beyond_the_end_ends_it(void **state)
+static void access_beyond_the_end_ends_the_queue_pair(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_sge sge = piece(&t->s, 0, 4096);
@@ -459,7 +459,7 @@ static void beyond_the_end_ends_it(void **state)
 	}
 }
 
-static void rights_are_asked_for_each_time(void **state)
+static void rights_are_checked_for_each_request(void **state)
 {
 	struct scene *t = *state;
 	struct stagdv_store_attr attr = {.access = IBV_ACCESS_REMOTE_READ};
@@ -476,7 +476,7 @@ static void rights_are_asked_for_each_time(void **state)
 	expect_state(&t->u, IBV_QPS_ERR);
 }
 
-static void memory_is_checked_as_everywhere(void **state)
+static void read_into_memory_without_local_write_fails(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_mr *closed = ibv_reg_mr(t->s.pd, t->s.mem, 4096, 0);
@@ -492,7 +492,7 @@ static void memory_is_checked_as_everywhere(void **state)
 	assert_int_equal(ibv_dereg_mr(closed), 0);
 }
 
-static void a_region_on_storage_is_no_memory(void **state)
+static void region_on_storage_is_not_local_memory(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_sge sge = {.addr = 0, .length = 4096, .lkey = t->s.region->rkey};
@@ -511,7 +511,7 @@ static void an_atomic_needs_an_aligned_word(void **state)
 	expect_failed(&t->u, 1, IBV_WC_REM_INV_REQ_ERR);
 }
 
-static void another_domains_region_is_not_reached(void **state)
+static void region_of_another_domain_is_refused(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_pd *pd = ibv_alloc_pd(t->s.ctx);
@@ -526,8 +526,8 @@ static void another_domains_region_is_not_reached(void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 }
 
-/* The scene's users go by the scene's region, which is another one meanwhile. */
-static void a_region_begins_where_its_users_were_told(void **state)
+/* The helpers use the scene's region, which this test replaces for a while. */
+static void region_is_addressed_from_its_iova(void **state)
 {
 	struct scene *t = *state;
 	struct stagdv_store_attr attr = {
@@ -589,19 +589,21 @@ static void relaxed_error_fails_one_request_only(void **state)
 	user_close(&u);
 }
 
-static void the_other_states_are_as_ever(void **state)
+static void error_and_reset_work_as_on_other_queue_pairs(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct stagdv_store_qp_attr none = {0}, bad = {.level = 3};
 
-	assert_int_equal(stagdv_connect_store(t->u.qp, &none), EINVAL); /* it is in RTS */
+	assert_int_equal(stagdv_connect_store(t->u.qp, &none),
+			 EINVAL); /* the queue pair is in RTS */
 	post_receive(&t->u, 9);
 	assert_int_equal(ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE), 0);
 	assert_int_equal(await_wc(t->u.rcq).status, IBV_WC_WR_FLUSH_ERR);
 	attr.qp_state = IBV_QPS_RESET;
 	assert_int_equal(ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE), 0);
-	assert_int_equal(stagdv_connect_store(t->u.qp, &none), EINVAL); /* in RESET */
+	assert_int_equal(stagdv_connect_store(t->u.qp, &none),
+			 EINVAL); /* the queue pair is in RESET */
 	attr.qp_state = IBV_QPS_INIT;
 	assert_int_equal(ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE), 0);
 	assert_int_equal(stagdv_connect_store(t->u.qp, &bad), EINVAL);
@@ -610,7 +612,7 @@ static void the_other_states_are_as_ever(void **state)
 	expect_done(&t->u, 2);
 }
 
-static void a_medium_stays_while_regions_use_it(void **state)
+static void medium_in_use_cannot_be_closed(void **state)
 {
 	struct scene *t = *state;
 	struct stagdv_store_attr beyond = {.offset = 4096, .length = SPACE, .access = ALL_RIGHTS};
@@ -639,7 +641,7 @@ struct adder {
 	int number;
 };
 
-/* Each with a queue pair of its own, every other one without order. */
+/* Adds on a queue pair of its own; every other one gives up all order. */
 static void *add_many(void *arg)
 {
 	struct adder *a = arg;
@@ -659,7 +661,7 @@ static void *add_many(void *arg)
 	return NULL;
 }
 
-static void atomics_of_many_add_up(void **state)
+static void atomics_of_many_threads_add_up(void **state)
 {
 	struct scene *t = *state;
 	struct adder a[4];
@@ -692,7 +694,7 @@ static void a_sleeper_is_woken(void **state)
 
 		assert_int_equal(ibv_req_notify_cq(u.scq, 0), 0);
 		post_write(&u, i, 0, 4096, i * 4096, 0);
-		if (i % 2) { /* some spin a little, and give up */
+		if (i % 2) { /* every other one polls a little, and stops */
 			int got = 0;
 
 			for (int k = 0; k < 20 && !got; k++)
@@ -717,7 +719,7 @@ static void a_sleeper_is_woken(void **state)
 }
 
 /* A thread that waits in poll(2) does not need another thread to poll. */
-static void the_descriptor_becomes_readable(void **state)
+static void channel_descriptor_becomes_readable(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.channel = true};
@@ -737,7 +739,7 @@ static void the_descriptor_becomes_readable(void **state)
 	user_close(&u);
 }
 
-/* More than a poller looks at: the others are the engine's to poll. */
+/* More media than a poller polls: the engine polls the others. */
 static void one_queue_pair_uses_many_media(void **state)
 {
 	enum { MEDIA = 7 };
@@ -762,8 +764,11 @@ static void one_queue_pair_uses_many_media(void **state)
 	}
 }
 
-/* In the middle of it all: the medium's memory is the program's again when destroy returns. */
-static void it_can_be_destroyed_at_any_time(void **state)
+/*
+ * Destroys the queue pair with requests in flight: the medium's memory is the program's again when
+ * destroy returns.
+ */
+static void queue_pair_can_be_destroyed_at_any_time(void **state)
 {
 	struct scene *t = *state;
 	unsigned long n = lessened(100);
@@ -795,7 +800,7 @@ static void it_can_be_destroyed_at_any_time(void **state)
 			struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 			assert_int_equal(ibv_modify_qp(u.qp, &attr, IBV_QP_STATE), 0);
-			for (int k = 0; k < 32; k++) { /* each comes back once */
+			for (int k = 0; k < 32; k++) { /* each completes once */
 				struct ibv_wc wc = await_wc(u.scq);
 
 				assert_true(wc.status == IBV_WC_SUCCESS ||
@@ -821,41 +826,41 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(a_write_is_on_the_medium_and_a_read_finds_it),
-		STORY(any_offset_and_length_will_do),
+		STORY(any_offset_and_length_is_written_and_read),
 		STORY(pieces_are_gathered_and_scattered),
-		STORY(inline_data_is_the_callers_again_at_once),
-		STORY(an_immediate_comes_out_of_its_own_receive_queue),
-		STORY(an_immediate_without_a_receive_is_an_error),
-		STORY(atomics_say_what_was_there),
-		STORY(nothing_at_all_can_be_moved),
-		STORY(completions_say_what_they_are_of),
+		STORY(inline_data_is_copied_by_the_post),
+		STORY(immediate_completes_a_receive_of_the_same_queue_pair),
+		STORY(immediate_without_a_receive_is_an_error),
+		STORY(atomics_return_the_previous_value),
+		STORY(requests_of_zero_bytes_succeed),
+		STORY(completions_report_opcode_and_length),
 		STORY(sends_are_refused),
 		STORY(requests_can_be_built_in_place),
-		STORY(local_operations_take_their_turn),
+		STORY(fast_registration_and_invalidation_complete_in_order),
 		STORY(a_read_finds_the_write_before_it),
 		STORY(a_fence_waits_for_the_read),
 		STORY(unsignaled_work_is_silent),
-		STORY(the_queue_is_as_long_as_it_says),
-		STORY(a_query_says_what_was_given_up),
-		STORY(a_change_that_means_nothing_changes_nothing),
-		STORY(a_wrong_key_ends_it),
-		STORY(beyond_the_end_ends_it),
-		STORY(rights_are_asked_for_each_time),
-		STORY(memory_is_checked_as_everywhere),
-		STORY(a_region_on_storage_is_no_memory),
+		STORY(queue_takes_as_many_requests_as_it_reports),
+		STORY(query_returns_the_relaxed_order),
+		STORY(invalid_modify_changes_nothing),
+		STORY(wrong_key_ends_the_queue_pair),
+		STORY(access_beyond_the_end_ends_the_queue_pair),
+		STORY(rights_are_checked_for_each_request),
+		STORY(read_into_memory_without_local_write_fails),
+		STORY(region_on_storage_is_not_local_memory),
 		STORY(an_atomic_needs_an_aligned_word),
-		STORY(another_domains_region_is_not_reached),
-		STORY(a_region_begins_where_its_users_were_told),
+		STORY(region_of_another_domain_is_refused),
+		STORY(region_is_addressed_from_its_iova),
 		STORY(a_region_needs_an_aligned_address),
 		STORY(a_truncated_file_is_an_error_of_the_medium),
 		STORY(relaxed_error_fails_one_request_only),
-		STORY(the_other_states_are_as_ever),
-		STORY(a_medium_stays_while_regions_use_it),
-		STORY(atomics_of_many_add_up),
+		STORY(error_and_reset_work_as_on_other_queue_pairs),
+		STORY(medium_in_use_cannot_be_closed),
+		STORY(atomics_of_many_threads_add_up),
 		STORY(a_sleeper_is_woken),
-		STORY(the_descriptor_becomes_readable),
+		STORY(channel_descriptor_becomes_readable),
 		STORY(one_queue_pair_uses_many_media),
-		STORY(it_can_be_destroyed_at_any_time),
+		STORY(queue_pair_can_be_destroyed_at_any_time),
 	};
 
 	dice_start();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_trace.c - what trace.c writes, read back by a small reader of our own and
- * by tshark.
+ * test_trace.c - the files that trace.c writes, read back by a small parser here and by tshark.
  *
- * A trace is a matter of one process, so each conversation is held in a child;
- * the test then looks at the file that it left.
+ * A trace belongs to one process, so each conversation runs in a child; the test then checks the
+ * file that it left.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -63,7 +62,7 @@ static int remove_dir(void **state)
 	return rmdir(dir);
 }
 
-/* Runs story in a process of its own; returns the process id that it had. */
+/* Runs story in a child process. Returns the child's process id. */
 static pid_t in_a_process(void (*story)(void))
 {
 	int status;
@@ -79,7 +78,7 @@ static pid_t in_a_process(void (*story)(void))
 	return pid;
 }
 
-/* ---- the writing side -------------------------------------------------- */
+/* ---- writing a trace --------------------------------------------------- */
 
 static struct sockaddr_storage ipv4(unsigned port)
 {
@@ -112,14 +111,14 @@ static struct trace_conn *open_ipv4(void)
 
 enum { PEER_SAYS, WE_SAY };
 
-static void pass(struct trace_conn *t, int who, const void *data, size_t len)
+static void pass_to_trace(struct trace_conn *t, int who, const void *data, size_t len)
 {
 	struct iovec iov = {(void *)data, len};
 
 	trace_bytes(t, who == WE_SAY, &iov, 1, len);
 }
 
-/* A byte that tells its place. */
+/* Returns a byte that depends on its position. */
 static uint8_t pattern(size_t i)
 {
 	return (uint8_t)(i * 7 + i / 251);
@@ -133,12 +132,12 @@ static void fill_big(void)
 		big[i] = pattern(i);
 }
 
-/* ---- the reading side -------------------------------------------------- */
+/* ---- reading a trace --------------------------------------------------- */
 
-struct view { /* of one direction */
+struct view { /* state of one direction */
 	uint8_t bytes[1 << 20];
 	size_t len;
-	uint32_t next_seq; /* meaningful from its SYN on */
+	uint32_t next_seq; /* valid after its SYN */
 	unsigned syn, fin, rst;
 	uint16_t sport;
 };
@@ -158,7 +157,7 @@ static uint32_t u32_at(const uint8_t *p)
 	return v;
 }
 
-/* RFC 1071 the slow way. */
+/* Computes the checksum of RFC 1071, byte by byte. */
 static unsigned ones_sum(unsigned sum, const uint8_t *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -219,7 +218,7 @@ static void read_ip(const uint8_t *ip, size_t len)
 	read_tcp(ip + header, tcp_len);
 }
 
-/* Reads the file, and holds every block and packet in it to the rules. */
+/* Reads the file, and checks every block and packet in it. */
 static void read_capture(const char *name)
 {
 	FILE *f = fopen(name, "r");
@@ -259,13 +258,13 @@ static void short_talk(void)
 {
 	struct trace_conn *t = open_ipv4();
 
-	pass(t, WE_SAY, "hello", 5);
-	pass(t, PEER_SAYS, "good day", 8);
-	pass(t, WE_SAY, "bye", 3);
+	pass_to_trace(t, WE_SAY, "hello", 5);
+	pass_to_trace(t, PEER_SAYS, "good day", 8);
+	pass_to_trace(t, WE_SAY, "bye", 3);
 	trace_close(t, false);
 }
 
-static void a_conversation_reads_back(void **state)
+static void recorded_conversation_reads_back(void **state)
 {
 	in_a_process(short_talk);
 	read_capture(path);
@@ -282,7 +281,7 @@ static void accept_ipv6_and_reset(void)
 	struct sockaddr_storage peer = ipv6("fe80::1", CLIENT_PORT);
 	struct trace_conn *t = trace_open(&local, &peer, false);
 
-	pass(t, PEER_SAYS, "hi", 2);
+	pass_to_trace(t, PEER_SAYS, "hi", 2);
 	trace_close(t, true);
 }
 
@@ -293,7 +292,7 @@ static void a_reset_of_an_accepted_ipv6_connection_is_seen(void **state)
 	expect_said(&cap.from_client, "hi", 2);
 	assert_int_equal(cap.from_server.rst, 1);
 	assert_int_equal(cap.from_client.fin + cap.from_server.fin, 0);
-	/* The client opened: the first packet is its SYN. */
+	/* The client connected: the first packet is its SYN. */
 	assert_int_equal(cap.conversations, 1);
 }
 
@@ -303,7 +302,7 @@ static void mapped_talk(void)
 	struct sockaddr_storage peer = ipv6("::ffff:127.0.0.1", SERVER_PORT);
 	struct trace_conn *t = trace_open(&local, &peer, true);
 
-	pass(t, WE_SAY, "x", 1);
+	pass_to_trace(t, WE_SAY, "x", 1);
 	trace_close(t, false);
 }
 
@@ -317,7 +316,7 @@ static void mapped_addresses_become_ipv4_packets(void **state)
 			assert_int_equal(cap.raw[off + 28] >> 4, 4);
 }
 
-/* Pieces of every small length, empty ones too, and then one of 250 kB. */
+/* Sends pieces of every small length, empty ones too, and then one of 250 kB. */
 static void many_pieces(void)
 {
 	struct trace_conn *t = open_ipv4();
@@ -334,7 +333,7 @@ static void many_pieces(void)
 	trace_close(t, false);
 }
 
-static void bytes_in_many_pieces_come_whole(void **state)
+static void bytes_sent_in_many_pieces_are_recorded_whole(void **state)
 {
 	size_t off = 0;
 
@@ -355,7 +354,7 @@ static void short_count(void)
 	trace_close(t, false);
 }
 
-static void only_what_was_sent_is_written(void **state)
+static void only_bytes_the_socket_took_are_recorded(void **state)
 {
 	in_a_process(short_count);
 	read_capture(path);
@@ -367,7 +366,7 @@ static void long_monologue(void)
 	struct trace_conn *t = open_ipv4();
 
 	fill_big();
-	pass(t, WE_SAY, big, sizeof(big));
+	pass_to_trace(t, WE_SAY, big, sizeof(big));
 	trace_close(t, false);
 }
 
@@ -391,7 +390,7 @@ static void talk_and_die(void)
 {
 	struct trace_conn *t = open_ipv4();
 
-	pass(t, WE_SAY, "last words", 10);
+	pass_to_trace(t, WE_SAY, "last words", 10);
 	raise(SIGKILL);
 }
 
@@ -439,20 +438,20 @@ static void fork_in_mid_talk(void)
 {
 	struct trace_conn *t = open_ipv4();
 
-	pass(t, WE_SAY, "parent", 6);
+	pass_to_trace(t, WE_SAY, "parent", 6);
 	if (fork() == 0) {
 		struct sockaddr_storage local = ipv4(CLIENT_PORT), peer = ipv4(SERVER_PORT);
 		struct trace_conn *own;
 
-		pass(t, WE_SAY, "never", 5);
+		pass_to_trace(t, WE_SAY, "never", 5);
 		trace_close(t, false);
 		own = trace_open(&local, &peer, true);
-		pass(own, WE_SAY, "child", 5);
+		pass_to_trace(own, WE_SAY, "child", 5);
 		trace_close(own, false);
 		_exit(0);
 	}
 	wait(NULL);
-	pass(t, WE_SAY, "parent", 6);
+	pass_to_trace(t, WE_SAY, "parent", 6);
 	trace_close(t, false);
 }
 
@@ -478,8 +477,8 @@ static void talk_to_myself(void)
 	struct trace_conn *one = trace_open(&a, &b, true);
 	struct trace_conn *two = trace_open(&b, &a, false);
 
-	pass(one, WE_SAY, "once", 4);
-	pass(two, PEER_SAYS, "once", 4);
+	pass_to_trace(one, WE_SAY, "once", 4);
+	pass_to_trace(two, PEER_SAYS, "once", 4);
 	trace_close(two, false);
 	trace_close(one, false);
 }
@@ -499,9 +498,9 @@ static void talk_on_a_full_disk(void)
 
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &limit);
-	pass(t, WE_SAY, big, 5000);
-	pass(t, WE_SAY, big, 100000);
-	pass(t, WE_SAY, big, 100);
+	pass_to_trace(t, WE_SAY, big, 5000);
+	pass_to_trace(t, WE_SAY, big, 100000);
+	pass_to_trace(t, WE_SAY, big, 100);
 	trace_close(t, false);
 	assert_null(open_ipv4());
 }
@@ -514,8 +513,8 @@ static void a_full_disk_ends_the_trace_at_a_whole_packet(void **state)
 	expect_said(&cap.from_client, big, 5000);
 }
 
-/* As a daemon does: closes all descriptors, then opens its own. */
-static void close_behind_its_back(void)
+/* Acts as a daemon does: closes all descriptors, then opens its own. */
+static void reuse_trace_descriptor(void)
 {
 	char other[256];
 	struct trace_conn *t = open_ipv4();
@@ -527,20 +526,20 @@ static void close_behind_its_back(void)
 	snprintf(other, sizeof(other), "%s/database", dir);
 	for (int i = 0; i < 16; i++)
 		fd = open(other, O_RDWR | O_CREAT, 0600);
-	pass(t, WE_SAY, "poison", 6);
+	pass_to_trace(t, WE_SAY, "poison", 6);
 	trace_close(t, false);
 	if (fstat(fd, &st) < 0 || st.st_size != 0)
 		_exit(1);
 }
 
-static void a_descriptor_that_changed_hands_is_not_written_to(void **state)
+static void trace_does_not_write_to_a_reused_descriptor(void **state)
 {
-	in_a_process(close_behind_its_back);
+	in_a_process(reuse_trace_descriptor);
 	read_capture(path);
 	assert_int_equal(cap.from_client.len, 0);
 }
 
-static void unwritable(void)
+static void trace_to_unwritable_file(void)
 {
 	test_config.trace = "/nonexistent/run.pcapng";
 	if (open_ipv4())
@@ -549,12 +548,12 @@ static void unwritable(void)
 	trace_close(NULL, true);
 }
 
-static void a_file_that_cannot_be_made_is_no_trace(void **state)
+static void trace_is_off_if_its_file_cannot_be_created(void **state)
 {
-	in_a_process(unwritable);
+	in_a_process(trace_to_unwritable_file);
 }
 
-static void no_name_is_no_trace(void **state)
+static void trace_is_off_without_a_file_name(void **state)
 {
 	test_config.trace = NULL;
 	assert_null(open_ipv4());
@@ -562,18 +561,18 @@ static void no_name_is_no_trace(void **state)
 
 /* ---- iWARP, as tshark sees it ------------------------------------------ */
 
-static void say_mpa(struct trace_conn *t, int who, bool reply)
+static void trace_mpa(struct trace_conn *t, int who, bool reply)
 {
 	struct mpa_frame f = {
 		.reply = reply, .flags = MPA_CRC | MPA_ENHANCED, .rev = 2, .ird = 1, .ord = 1};
 	uint8_t buf[MPA_FRAME_MAX];
 
-	pass(t, who, buf, (size_t)mpa_encode(&f, buf, sizeof(buf)));
+	pass_to_trace(t, who, buf, (size_t)mpa_encode(&f, buf, sizeof(buf)));
 }
 
 /* Passes an FPDU in three pieces: headers, payload, trailer. */
-static void say_fpdu(struct trace_conn *t, int who, const struct ddp_hdr *h, const void *payload,
-		     size_t len)
+static void trace_fpdu(struct trace_conn *t, int who, const struct ddp_hdr *h, const void *payload,
+		       size_t len)
 {
 	uint8_t head[2 + DDP_MAX_HDR], tail[3 + MPA_CRC_LEN] = {0};
 	size_t hdr = ddp_encode(h, head + 2);
@@ -589,7 +588,7 @@ static void say_fpdu(struct trace_conn *t, int who, const struct ddp_hdr *h, con
 	trace_bytes(t, who == WE_SAY, iov, 3, 2 + hdr + len + pad + MPA_CRC_LEN);
 }
 
-static void speak_iwarp(void)
+static void trace_iwarp(void)
 {
 	struct ddp_hdr send = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
 	struct ddp_hdr write = {
@@ -597,23 +596,23 @@ static void speak_iwarp(void)
 	struct trace_conn *t = open_ipv4();
 
 	fill_big();
-	say_mpa(t, WE_SAY, false);
-	say_mpa(t, PEER_SAYS, true);
-	say_fpdu(t, WE_SAY, &send, "rkey 0x100", 10);
+	trace_mpa(t, WE_SAY, false);
+	trace_mpa(t, PEER_SAYS, true);
+	trace_fpdu(t, WE_SAY, &send, "rkey 0x100", 10);
 	for (unsigned i = 0; i < 20; i++)
-		say_fpdu(t, PEER_SAYS, &write, big, 30000 + i * 1735);
+		trace_fpdu(t, PEER_SAYS, &write, big, 30000 + i * 1735);
 	send.opcode = RDMAP_SEND_SE;
-	say_fpdu(t, PEER_SAYS, &send, "done", 4);
+	trace_fpdu(t, PEER_SAYS, &send, "done", 4);
 	trace_close(t, false);
 }
 
-static void tshark_finds_flawless_iwarp_in_it(void **state)
+static void tshark_finds_no_error_in_the_iwarp_stream(void **state)
 {
 	char command[512];
 
 	if (system("command -v tshark >/dev/null && command -v python3 >/dev/null") != 0)
 		skip();
-	in_a_process(speak_iwarp);
+	in_a_process(trace_iwarp);
 	read_capture(path);
 	snprintf(command, sizeof(command),
 		 "out=$('%s' '%s') && echo \"$out\" && case $out in *'22 FPDUs, 22 messages, 22 "
@@ -639,8 +638,8 @@ static size_t put_fpdu(uint8_t *buf, const struct ddp_hdr *h, const void *payloa
 	return end + MPA_CRC_LEN;
 }
 
-/* An MPA Reply, then sends and writes, cut without regard to where they begin. */
-static void speak_in_odd_pieces(void)
+/* Sends an MPA Reply, then sends and writes, cut into pieces at arbitrary points. */
+static void trace_iwarp_in_odd_pieces(void)
 {
 	static uint8_t bytes[1 << 20];
 	struct mpa_frame f = {
@@ -657,19 +656,19 @@ static void speak_in_odd_pieces(void)
 		len += put_fpdu(bytes + len, &send, big, i % 9);
 		len += put_fpdu(bytes + len, &write, big, i * 13);
 	}
-	say_mpa(t, WE_SAY, false);
+	trace_mpa(t, WE_SAY, false);
 	for (size_t piece = 1; off < len; off += piece, piece = piece % 61 + 1)
-		pass(t, PEER_SAYS, bytes + off, piece < len - off ? piece : len - off);
+		pass_to_trace(t, PEER_SAYS, bytes + off, piece < len - off ? piece : len - off);
 	trace_close(t, false);
 }
 
-static void tshark_keeps_its_place_however_the_stream_is_cut(void **state)
+static void tshark_dissects_a_stream_cut_at_any_point(void **state)
 {
 	char command[512];
 
 	if (system("command -v tshark >/dev/null && command -v python3 >/dev/null") != 0)
 		skip();
-	in_a_process(speak_in_odd_pieces);
+	in_a_process(trace_iwarp_in_odd_pieces);
 	read_capture(path);
 	snprintf(command, sizeof(command),
 		 "out=$('%s' '%s') && echo \"$out\" && case $out in *'400 FPDUs, 400 messages, 400 "
@@ -684,11 +683,11 @@ static void tshark_keeps_its_place_however_the_stream_is_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_conversation_reads_back),
+		TEST(recorded_conversation_reads_back),
 		TEST(a_reset_of_an_accepted_ipv6_connection_is_seen),
 		TEST(mapped_addresses_become_ipv4_packets),
-		TEST(bytes_in_many_pieces_come_whole),
-		TEST(only_what_was_sent_is_written),
+		TEST(bytes_sent_in_many_pieces_are_recorded_whole),
+		TEST(only_bytes_the_socket_took_are_recorded),
 		TEST(a_long_one_way_stream_is_acknowledged),
 		TEST(a_killed_process_leaves_a_readable_file),
 		TEST(a_second_process_does_not_touch_the_first_ones_file),
@@ -696,11 +695,11 @@ int main(void)
 		TEST(a_forked_child_writes_a_file_of_its_own),
 		TEST(a_connection_with_itself_is_recorded_once),
 		TEST(a_full_disk_ends_the_trace_at_a_whole_packet),
-		TEST(a_descriptor_that_changed_hands_is_not_written_to),
-		TEST(a_file_that_cannot_be_made_is_no_trace),
-		TEST(no_name_is_no_trace),
-		TEST(tshark_finds_flawless_iwarp_in_it),
-		TEST(tshark_keeps_its_place_however_the_stream_is_cut),
+		TEST(trace_does_not_write_to_a_reused_descriptor),
+		TEST(trace_is_off_if_its_file_cannot_be_created),
+		TEST(trace_is_off_without_a_file_name),
+		TEST(tshark_finds_no_error_in_the_iwarp_stream),
+		TEST(tshark_dissects_a_stream_cut_at_any_point),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
