@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pair.c - the verbs (in the other sense) of the stories in this folder.
+ * pair.c - see pair.h.
  */
 #include "pair.h"
 
@@ -156,7 +156,7 @@ struct ibv_wc wait_wc(struct pair *p)
 
 	while (!(n = ibv_poll_cq(p->cq, 1, &wc)))
 		if (clock_ns() > until)
-			fail_msg("no completion came");
+			fail_msg("no completion within the time limit");
 	assert_int_equal(n, 1);
 	return wc;
 }

@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# pyverbs.sh STAG - rdma-core's own tests, as Debian's python3-pyverbs carries
-# them, on stag0. Left out are those of other transports, those that connect
-# queue pairs by GID and number, which iWARP cannot, and the one that takes a
-# write's completion for its arrival, which iWARP does not promise (RFC 5040 §5.5).
+# pyverbs.sh STAG - runs rdma-core's own tests, from Debian's python3-pyverbs, on
+# stag0. Left out are those of other transports, those that connect queue pairs by
+# GID and number, which iWARP cannot do, and the one that takes a write's completion
+# as proof of its arrival, which iWARP does not promise (RFC 5040 §5.5).
 set -euo pipefail
 
 stag=$(realpath "$1")
 source=/usr/share/doc/rdma-core/tests
 python=/usr/bin/python3
 if ! [[ -d $source ]] || ! "$python" -c 'import pyverbs.device' 2>/dev/null; then
-	echo "python3-pyverbs and its tests are not here"
+	echo "python3-pyverbs or its tests are not installed"
 	exit 77
 fi
 
@@ -21,8 +21,8 @@ cp -r "$source" "$tmp/tests"
 find "$tmp/tests" -name '*.gz' -exec gunzip {} +
 rm -f "$tmp"/tests/test_*{mlx5,efa,cuda}*
 
-# They look in /sys for the device's interface; and port 7471 may be somebody else's. So
-# may be those from 20000, of the other tests.
+# The tests look in /sys for the device's interface, which stag0 lacks. Port 7471 may be in
+# use, and other tests use the ports from 20000 on.
 port=$((10000 + RANDOM % 10000))
 sed -i "s/self.ip_addr = args\[3\]/self.ip_addr = '127.0.0.1'/" "$tmp/tests/base.py"
 sed -i "s/'7471'/'$port'/" "$tmp/tests/base_rdmacm.py"
@@ -31,7 +31,7 @@ claims=(DeviceTest PDTest QPTest AHTest test_create_cq test_reg_mr_bad_flow
 	test_reg_mw_wrong_type ForkTest SharedPD rdmacm_sync_traffic rdmacm_async_read
 	rdmacm_async_reject)
 
-# Python keeps what it has until the end, which a leak checker does not like.
+# Python does not free its memory at exit, which a leak checker reports.
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" PYTHONPATH=$tmp/tests:$tmp
 cd "$tmp"
 "$stag" run -- "$python" tests/run_tests.py --dev stag0 -v "${claims[@]/#/-k}" 2>&1 | tee out

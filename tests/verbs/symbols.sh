@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# symbols.sh LIBRARY MAP - the library exports what its map says, no more and no
-# less; nothing is missing that the installed libibverbs and librdmacm have; and
-# it is not linked with them.
+# symbols.sh LIBRARY MAP - checks that the library exports exactly the symbols of
+# its map and every public symbol of the installed libibverbs and librdmacm, and
+# that it is not linked with them.
 set -euo pipefail
 
 lib=$1 map=$2
@@ -11,13 +11,13 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failed=0
 
-# exports LIBRARY: "name version" of each symbol that a program is bound to.
+# exports LIBRARY: prints "name version" of each symbol that a program binds to.
 exports() {
 	nm -D --defined-only --with-symbol-versions "$1" |
 		sed -n 's/.* [A-Z] \([A-Za-z_0-9]*\)@@\(.*\)$/\1 \2/p' | sort
 }
 
-# same WHAT FILE FILE: complain about each line that only one of them has.
+# same WHAT FILE FILE: prints each line that only one of the files has, and fails.
 same() {
 	local lines
 	lines=$(diff "$2" "$3" | grep '^[<>]' || true)
@@ -37,19 +37,19 @@ nm -D --defined-only "$lib" | awk '$2 != "A" && $3 !~ /@/ { print $3 }' >"$tmp/b
 : >"$tmp/none"
 same 'exported without a version (<)' "$tmp/bare" "$tmp/none"
 
-PATH=$PATH:/sbin:/usr/sbin # where an ordinary user does not look for ldconfig
+PATH=$PATH:/sbin:/usr/sbin # for ldconfig, if run by an ordinary user
 for real in libibverbs.so.1 librdmacm.so.1; do
 	path=$(ldconfig -p | awk -v n="$real" '$1 == n && !path { path = $NF } END { print path }')
-	[[ -e $path ]] || { echo "no $real here"; exit 77; }
+	[[ -e $path ]] || { echo "$real is not installed"; exit 77; }
 	exports "$path" | grep -v PRIVATE >"$tmp/real"
 	comm -23 "$tmp/real" "$tmp/ours" >"$tmp/missing"
-	same "$real has (<), we do not" "$tmp/missing" "$tmp/none"
-	echo "$real: $(wc -l <"$tmp/real") public symbols, all here unless listed"
+	same "symbols of $real (<) that are missing here" "$tmp/missing" "$tmp/none"
+	echo "$real: $(wc -l <"$tmp/real") public symbols, all exported unless listed"
 done
 
-# The real libraries are opened when a call needs them, and bring their own symbols.
+# The real libraries are opened by dlopen() when a call needs them, and bring their own symbols.
 if readelf -d "$lib" | grep -E 'NEEDED.*(libibverbs|librdmacm)'; then
-	echo "linked with what it stands before"
+	echo "linked with the library that it replaces"
 	failed=1
 fi
 exit "$failed"

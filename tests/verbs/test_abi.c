@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_abi.c - what programs compiled long ago find behind the pointers that
- * we give them. Linked with libstag-verbs.so, as programs are.
+ * test_abi.c - the ABI that long-compiled programs rely on behind the pointers we return. Linked
+ * with libstag-verbs.so, as programs are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <infiniband/verbs.h>
 
-/* Measured with the header of rdma-core 44 on x86-64; the ABI keeps them for ever. */
+/* Measured with the header of rdma-core 44 on x86-64; the ABI keeps these sizes forever. */
 _Static_assert(sizeof(struct ibv_device) == 664, "ibv_device");
 _Static_assert(offsetof(struct ibv_device, node_type) == 16, "node_type");
 _Static_assert(offsetof(struct ibv_device, name) == 24, "name");
@@ -34,12 +34,12 @@ _Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, con
 		       sizeof(struct ibv_context),
 	       "context is the last member: the header grows before it");
 
-static struct ibv_device *stag(struct ibv_device **list)
+static struct ibv_device *find_stag0(struct ibv_device **list)
 {
 	for (; *list; list++)
 		if (strcmp((*list)->name, "stag0") == 0)
 			return *list;
-	fail_msg("stag0 is not in the list");
+	fail_msg("stag0 is not in the device list");
 	return NULL;
 }
 
@@ -47,7 +47,7 @@ static int open_device(void **state)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
-	*state = ibv_open_device(stag(list));
+	*state = ibv_open_device(find_stag0(list));
 	ibv_free_device_list(list);
 	return *state ? 0 : -1;
 }
@@ -57,8 +57,10 @@ static int close_device(void **state)
 	return ibv_close_device(*state);
 }
 
-/* Provider libraries read behind ibv_device to see whose it is: they find nothing. */
-static void behind_the_device_are_zeroes(void **state)
+/*
+ * Provider libraries read behind ibv_device to tell whether a device is theirs: they find zeroes.
+ */
+static void memory_behind_the_device_is_zero(void **state)
 {
 	static const uint8_t zeroes[1024];
 	struct ibv_context *ctx = *state;
@@ -74,12 +76,12 @@ static void the_device_pointer_is_stable(void **state)
 	for (int i = 0; i < 3; i++) {
 		struct ibv_device **list = ibv_get_device_list(NULL);
 
-		assert_ptr_equal(stag(list), ctx->device);
+		assert_ptr_equal(find_stag0(list), ctx->device);
 		ibv_free_device_list(list);
 	}
 }
 
-static void it_is_an_rnic(void **state)
+static void device_is_an_iwarp_rnic(void **state)
 {
 	struct ibv_context *ctx = *state;
 
@@ -87,22 +89,22 @@ static void it_is_an_rnic(void **state)
 	assert_int_equal(ctx->device->transport_type, IBV_TRANSPORT_IWARP);
 }
 
-/* The header's inline functions look for the extended context by these. */
-static void the_context_is_an_extended_one(void **state)
+/* The header's inline functions find the extended context by these fields. */
+static void context_is_an_extended_one(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct verbs_context *v = verbs_get_ctx(ctx);
 
 	assert_non_null(v);
 	assert_int_equal(v->sz, sizeof(*v));
-	assert_null(v->priv); /* whoever needs it has missed our functions */
+	assert_null(v->priv); /* only code that bypasses our functions needs it */
 	assert_non_null(verbs_get_ctx_op(ctx, query_port));
 	assert_non_null(verbs_get_ctx_op(ctx, create_qp_ex));
 	assert_null(verbs_get_ctx_op(ctx, create_wq));
 }
 
-/* No slot of the old table is NULL: the header does not ask. */
-static void every_old_slot_has_a_function(void **state)
+/* No entry of the old table is NULL: the header does not check. */
+static void every_entry_of_the_old_table_has_a_function(void **state)
 {
 	struct ibv_context *ctx = *state;
 	void *slots[sizeof(ctx->ops) / sizeof(void *)];
@@ -113,7 +115,7 @@ static void every_old_slot_has_a_function(void **state)
 }
 
 /* tgtd divides by it. */
-static void there_is_a_completion_vector(void **state)
+static void device_has_a_completion_vector(void **state)
 {
 	struct ibv_context *ctx = *state;
 
@@ -128,8 +130,8 @@ static void async_events_can_be_polled_for(void **state)
 	assert_int_equal(poll(&pfd, 1, 0), 0);
 }
 
-/* The function ibv_query_port() has a shorter structure than the header's wrapper. */
-static void the_old_query_port_writes_48_bytes(void **state)
+/* The function ibv_query_port() takes a shorter structure than the header's wrapper does. */
+static void old_query_port_writes_48_bytes(void **state)
 {
 	struct ibv_context *ctx = *state;
 	uint8_t attr[64];
@@ -141,7 +143,10 @@ static void the_old_query_port_writes_48_bytes(void **state)
 		assert_int_equal(attr[i], 0xa5);
 }
 
-/* A program built with a later header asks for more, one with an older for less. */
+/*
+ * A program built with a later header passes a larger size, one built with an older header a
+ * smaller one.
+ */
 static void queries_write_the_callers_size(void **state)
 {
 	struct verbs_context *v = verbs_get_ctx((struct ibv_context *)*state);
@@ -174,8 +179,8 @@ static void expect_ours(void *symbol)
 	assert_non_null(strstr(info.dli_fname, "libstag-verbs.so"));
 }
 
-/* Also for programs that look functions up by name, and by name and version. */
-static void dlsym_and_dlvsym_find_ours(void **state)
+/* Holds for programs that look functions up by name, and by name and version, too. */
+static void dlsym_and_dlvsym_find_our_functions(void **state)
 {
 	expect_ours(dlsym(RTLD_DEFAULT, "ibv_open_device"));
 	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_open_device", "IBVERBS_1.1"));
@@ -187,16 +192,16 @@ static void dlsym_and_dlvsym_find_ours(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(behind_the_device_are_zeroes),
+		cmocka_unit_test(memory_behind_the_device_is_zero),
 		cmocka_unit_test(the_device_pointer_is_stable),
-		cmocka_unit_test(it_is_an_rnic),
-		cmocka_unit_test(the_context_is_an_extended_one),
-		cmocka_unit_test(every_old_slot_has_a_function),
-		cmocka_unit_test(there_is_a_completion_vector),
+		cmocka_unit_test(device_is_an_iwarp_rnic),
+		cmocka_unit_test(context_is_an_extended_one),
+		cmocka_unit_test(every_entry_of_the_old_table_has_a_function),
+		cmocka_unit_test(device_has_a_completion_vector),
 		cmocka_unit_test(async_events_can_be_polled_for),
-		cmocka_unit_test(the_old_query_port_writes_48_bytes),
+		cmocka_unit_test(old_query_port_writes_48_bytes),
 		cmocka_unit_test(queries_write_the_callers_size),
-		cmocka_unit_test(dlsym_and_dlvsym_find_ours),
+		cmocka_unit_test(dlsym_and_dlvsym_find_our_functions),
 	};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);

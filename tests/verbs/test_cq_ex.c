@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_cq_ex.c - extended completion queues, fed by hand.
+ * test_cq_ex.c - extended completion queues, filled by the test.
  */
 #include "pair.h"
 
@@ -8,13 +8,13 @@
 
 #include "base/clock.h"
 
-static int open_it(void **state)
+static int open_device(void **state)
 {
 	*state = open_stag();
 	return 0;
 }
 
-static int close_it(void **state)
+static int close_device(void **state)
 {
 	return ibv_close_device(*state);
 }
@@ -61,7 +61,7 @@ static void expect_entry(struct ibv_cq_ex *cq, uint64_t wr_id)
 	assert_int_equal(ibv_wc_read_dlid_path_bits(cq), 0);
 }
 
-static void walk(struct ibv_cq_ex *cq)
+static void poll_entries(struct ibv_cq_ex *cq)
 {
 	struct ibv_poll_cq_attr attr = {0};
 
@@ -82,16 +82,16 @@ static void walk(struct ibv_cq_ex *cq)
 
 static void entries_are_read_one_by_one(void **state)
 {
-	walk(new_cq(*state, IBV_WC_STANDARD_FLAGS, 0));
+	poll_entries(new_cq(*state, IBV_WC_STANDARD_FLAGS, 0));
 }
 
-static void a_single_thread_needs_no_lock(void **state)
+static void single_threaded_cq_entries_are_read_one_by_one(void **state)
 {
-	walk(new_cq(*state, IBV_WC_STANDARD_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED));
+	poll_entries(new_cq(*state, IBV_WC_STANDARD_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED));
 }
 
-/* A program may mix both ways of polling. */
-static void both_ways_take_from_one_queue(void **state)
+/* A program may mix ibv_poll_cq() and ibv_start_poll(). */
+static void poll_cq_and_start_poll_share_one_queue(void **state)
 {
 	struct ibv_cq_ex *cq = new_cq(*state, IBV_WC_STANDARD_FLAGS, 0);
 	struct ibv_poll_cq_attr attr = {0};
@@ -114,7 +114,7 @@ static uint64_t wall_ns(void)
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-static void time_stamps_are_of_the_completion(void **state)
+static void timestamps_are_taken_at_completion(void **state)
 {
 	struct ibv_cq_ex *cq = new_cq(
 		*state,
@@ -166,12 +166,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(entries_are_read_one_by_one),
-		cmocka_unit_test(a_single_thread_needs_no_lock),
-		cmocka_unit_test(both_ways_take_from_one_queue),
-		cmocka_unit_test(time_stamps_are_of_the_completion),
+		cmocka_unit_test(single_threaded_cq_entries_are_read_one_by_one),
+		cmocka_unit_test(poll_cq_and_start_poll_share_one_queue),
+		cmocka_unit_test(timestamps_are_taken_at_completion),
 		cmocka_unit_test(fields_of_other_transports_are_refused),
 		cmocka_unit_test(unknown_flags_are_refused),
 	};
 
-	return cmocka_run_group_tests(tests, open_it, close_it);
+	return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_device.c - finding the device, opening it, asking it.
+ * test_device.c - finding, opening and querying the device.
  */
 #include "pair.h"
 
@@ -8,18 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static int open_it(void **state)
+static int open_device(void **state)
 {
 	*state = open_stag();
 	return 0;
 }
 
-static int close_it(void **state)
+static int close_device(void **state)
 {
 	return ibv_close_device(*state);
 }
 
-static void the_list_ends_with_null_and_is_counted(void **state)
+static void device_list_ends_with_null_and_is_counted(void **state)
 {
 	int n = -1, seen = 0;
 	struct ibv_device **list = ibv_get_device_list(&n);
@@ -32,7 +32,7 @@ static void the_list_ends_with_null_and_is_counted(void **state)
 	ibv_free_device_list(list);
 }
 
-static void the_list_may_go_uncounted(void **state)
+static void device_list_needs_no_count_argument(void **state)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -40,8 +40,8 @@ static void the_list_may_go_uncounted(void **state)
 	ibv_free_device_list(list);
 }
 
-/* ibv_get_device_list() is fresh each time: two lists live side by side. */
-static void two_lists_are_independent(void **state)
+/* ibv_get_device_list() allocates a new list each time: two lists exist side by side. */
+static void two_device_lists_are_independent(void **state)
 {
 	struct ibv_device **one = ibv_get_device_list(NULL);
 	struct ibv_device **two = ibv_get_device_list(NULL);
@@ -52,7 +52,7 @@ static void two_lists_are_independent(void **state)
 	ibv_free_device_list(two);
 }
 
-static void the_guid_is_the_attributes_guid(void **state)
+static void guid_equals_the_guid_of_the_attributes(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct ibv_device_attr attr;
@@ -62,7 +62,7 @@ static void the_guid_is_the_attributes_guid(void **state)
 	assert_true(ibv_get_device_guid(ctx->device) == attr.node_guid);
 }
 
-static void the_kernel_has_no_index_for_it(void **state)
+static void device_has_no_kernel_index(void **state)
 {
 	struct ibv_context *ctx = *state;
 
@@ -80,7 +80,7 @@ static void each_open_is_a_context_of_its_own(void **state)
 }
 
 /* tgtd and librdmacm compare the contexts of ids by pointer. */
-static void the_shared_context_is_one_and_stays(void **state)
+static void shared_context_is_one_and_outlives_close(void **state)
 {
 	struct ibv_context *shared = stag_shared_context();
 
@@ -90,8 +90,8 @@ static void the_shared_context_is_one_and_stays(void **state)
 	assert_ptr_equal(shared->device, ((struct ibv_context *)*state)->device);
 }
 
-/* The objects stay usable: a context goes with the last thing that uses it. */
-static void closing_in_use_pulls_nothing_away(void **state)
+/* The objects stay usable: a context is freed with the last object that uses it. */
+static void closing_a_context_keeps_its_objects_usable(void **state)
 {
 	struct ibv_context *ctx = open_stag();
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
@@ -123,7 +123,7 @@ static void there_is_no_port_0_or_2(void **state)
 	assert_int_equal(ibv_query_port((struct ibv_context *)*state, 2, &attr), EINVAL);
 }
 
-static void the_limits_are_what_the_checks_allow(void **state)
+static void reported_limits_equal_the_enforced_ones(void **state)
 {
 	struct ibv_device_attr_ex attr;
 
@@ -136,7 +136,7 @@ static void the_limits_are_what_the_checks_allow(void **state)
 	assert_true(attr.orig_attr.max_qp_rd_atom >= 1);
 }
 
-static void all_ways_to_a_gid_agree(void **state)
+static void all_gid_queries_agree(void **state)
 {
 	struct ibv_gid_entry entry, table[4];
 	union ibv_gid gid;
@@ -177,7 +177,7 @@ static void the_pkey_is_the_default_one(void **state)
 	assert_int_equal(ibv_get_pkey_index(*state, 1, 0x1234), -1);
 }
 
-static void the_clock_counts_what_time_stamps_count(void **state)
+static void raw_clock_does_not_go_backwards(void **state)
 {
 	struct ibv_values_ex one = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK}, two = one;
 
@@ -187,7 +187,10 @@ static void the_clock_counts_what_time_stamps_count(void **state)
 	assert_true(two.raw_clock.tv_nsec >= one.raw_clock.tv_nsec);
 }
 
-/* The real library reads behind each device of the list to find the one of this file. */
+/*
+ * The real library reads behind each device of the list to find the one that belongs to this file
+ * descriptor.
+ */
 static void a_context_cannot_be_imported(void **state)
 {
 	struct ibv_context *ctx = *state;
@@ -200,7 +203,7 @@ static void a_context_cannot_be_imported(void **state)
 	close(other);
 }
 
-/* libfabric gives up on a device whose library cannot be made safe for fork. */
+/* libfabric gives up a device whose library cannot make fork safe. */
 static void fork_is_safe_without_doing_anything(void **state)
 {
 	if (real_devices_exist())
@@ -209,7 +212,7 @@ static void fork_is_safe_without_doing_anything(void **state)
 	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
 }
 
-static void a_sysfs_file_comes_without_its_newline(void **state)
+static void sysfs_value_has_no_newline(void **state)
 {
 	char buf[16], small[2];
 
@@ -224,25 +227,25 @@ static void a_sysfs_file_comes_without_its_newline(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_list_ends_with_null_and_is_counted),
-		cmocka_unit_test(the_list_may_go_uncounted),
-		cmocka_unit_test(two_lists_are_independent),
-		cmocka_unit_test(the_guid_is_the_attributes_guid),
-		cmocka_unit_test(the_kernel_has_no_index_for_it),
+		cmocka_unit_test(device_list_ends_with_null_and_is_counted),
+		cmocka_unit_test(device_list_needs_no_count_argument),
+		cmocka_unit_test(two_device_lists_are_independent),
+		cmocka_unit_test(guid_equals_the_guid_of_the_attributes),
+		cmocka_unit_test(device_has_no_kernel_index),
 		cmocka_unit_test(each_open_is_a_context_of_its_own),
-		cmocka_unit_test(the_shared_context_is_one_and_stays),
-		cmocka_unit_test(closing_in_use_pulls_nothing_away),
+		cmocka_unit_test(shared_context_is_one_and_outlives_close),
+		cmocka_unit_test(closing_a_context_keeps_its_objects_usable),
 		cmocka_unit_test(the_port_is_up_and_ethernet),
 		cmocka_unit_test(there_is_no_port_0_or_2),
-		cmocka_unit_test(the_limits_are_what_the_checks_allow),
-		cmocka_unit_test(all_ways_to_a_gid_agree),
+		cmocka_unit_test(reported_limits_equal_the_enforced_ones),
+		cmocka_unit_test(all_gid_queries_agree),
 		cmocka_unit_test(a_gid_beyond_the_table_is_refused),
 		cmocka_unit_test(the_pkey_is_the_default_one),
-		cmocka_unit_test(the_clock_counts_what_time_stamps_count),
+		cmocka_unit_test(raw_clock_does_not_go_backwards),
 		cmocka_unit_test(a_context_cannot_be_imported),
 		cmocka_unit_test(fork_is_safe_without_doing_anything),
-		cmocka_unit_test(a_sysfs_file_comes_without_its_newline),
+		cmocka_unit_test(sysfs_value_has_no_newline),
 	};
 
-	return cmocka_run_group_tests(tests, open_it, close_it);
+	return cmocka_run_group_tests(tests, open_device, close_device);
 }

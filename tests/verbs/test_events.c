@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_events.c - events on descriptors, and who waits for whose acknowledgement.
+ * test_events.c - events on descriptors, and destruction that waits for acknowledgements.
  */
 #include "pair.h"
 
@@ -13,18 +13,18 @@
 
 #include "asleep.h"
 
-static int open_it(void **state)
+static int open_device(void **state)
 {
 	*state = open_stag();
 	return 0;
 }
 
-static int close_it(void **state)
+static int close_device(void **state)
 {
 	return ibv_close_device(*state);
 }
 
-static void an_empty_channel_says_eagain(void **state)
+static void empty_channel_returns_eagain(void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(*state);
 	struct ibv_cq *cq;
@@ -38,7 +38,7 @@ static void an_empty_channel_says_eagain(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(ch), 0);
 }
 
-static void a_channel_in_use_stays(void **state)
+static void channel_in_use_cannot_be_destroyed(void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(*state);
 	struct ibv_cq *cq = ibv_create_cq(*state, 4, NULL, ch, 0);
@@ -50,11 +50,11 @@ static void a_channel_in_use_stays(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(ch), 0);
 }
 
-/* A completion queue with a channel, one event got from it and not acknowledged. */
+/* A CQ with a channel, and one event fetched from it that is not acknowledged. */
 struct waiting {
 	struct ibv_comp_channel *ch;
 	struct ibv_cq *cq;
-	_Atomic pid_t tid; /* of the thread that destroys it; 0: it has not begun */
+	_Atomic pid_t tid; /* of the destroying thread; 0: it has not started */
 	atomic_bool destroyed;
 };
 
@@ -68,7 +68,7 @@ static void *destroy_cq(void *arg)
 	return NULL;
 }
 
-static void destroying_a_queue_waits_for_acknowledgements(void **state)
+static void destroy_cq_waits_for_acknowledgements(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct waiting w = {.ch = ibv_create_comp_channel(ctx)};
@@ -99,7 +99,7 @@ static void destroying_a_queue_waits_for_acknowledgements(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(w.ch), 0);
 }
 
-static void no_async_event_says_eagain(void **state)
+static void no_async_event_returns_eagain(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct ibv_async_event event;
@@ -110,8 +110,8 @@ static void no_async_event_says_eagain(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-/* Overflow is told as an event of the queue, and not one completion is lost. */
-static void a_full_queue_raises_an_async_event(void **state)
+/* An overflow is reported as an event of the CQ, and no completion is lost. */
+static void full_cq_raises_an_async_event(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
@@ -132,7 +132,7 @@ static void a_full_queue_raises_an_async_event(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
-static void an_overrun_can_be_ignored(void **state)
+static void overrun_event_can_be_turned_off(void **state)
 {
 	struct ibv_context *ctx = *state;
 	struct ibv_cq_init_attr_ex attr = {.cqe = 1,
@@ -148,8 +148,8 @@ static void an_overrun_can_be_ignored(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
-/* Acknowledging counts on the object that the event is about. */
-static void acknowledgements_are_counted(void **state)
+/* An acknowledgement is counted on the event's object. */
+static void acknowledgements_are_counted_on_the_object(void **state)
 {
 	struct ibv_qp qp = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 	struct ibv_srq srq = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
@@ -165,20 +165,20 @@ static void acknowledgements_are_counted(void **state)
 	assert_int_equal(srq.events_completed, 1);
 	event.element.port_num = 1;
 	event.event_type = IBV_EVENT_PORT_ACTIVE;
-	ibv_ack_async_event(&event); /* a port, not a pointer */
+	ibv_ack_async_event(&event); /* a port number, not a pointer */
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_empty_channel_says_eagain),
-		cmocka_unit_test(a_channel_in_use_stays),
-		cmocka_unit_test(destroying_a_queue_waits_for_acknowledgements),
-		cmocka_unit_test(no_async_event_says_eagain),
-		cmocka_unit_test(a_full_queue_raises_an_async_event),
-		cmocka_unit_test(an_overrun_can_be_ignored),
-		cmocka_unit_test(acknowledgements_are_counted),
+		cmocka_unit_test(empty_channel_returns_eagain),
+		cmocka_unit_test(channel_in_use_cannot_be_destroyed),
+		cmocka_unit_test(destroy_cq_waits_for_acknowledgements),
+		cmocka_unit_test(no_async_event_returns_eagain),
+		cmocka_unit_test(full_cq_raises_an_async_event),
+		cmocka_unit_test(overrun_event_can_be_turned_off),
+		cmocka_unit_test(acknowledgements_are_counted_on_the_object),
 	};
 
-	return cmocka_run_group_tests(tests, open_it, close_it);
+	return cmocka_run_group_tests(tests, open_device, close_device);
 }

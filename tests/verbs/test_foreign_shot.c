@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_foreign_shot.c - one-shot sends on a queue pair of another device: what it is asked to do, and that all of it ends.
- * The device is played here, behind the library of fake/ibverbs.c.
+ * test_foreign_shot.c - one-shot sends on a queue pair of another device: the calls that the device
+ * gets, and that all regions are freed. The test plays the device, behind the library of
+ * fake/ibverbs.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,12 +28,12 @@ typedef intptr_t played(intptr_t a, intptr_t b, intptr_t c, intptr_t d);
 
 static struct {
 	unsigned caps;
-	atomic_uint made, live; /* regions */
-	int access;		/* of the last one */
+	atomic_uint made, live; /* regions registered so far, and still registered */
+	int access;		/* of the last registration */
 	void *addr;
 	size_t length;
 	int reg_error, post_error, destroy_error;
-	struct ibv_send_wr sent; /* the last one */
+	struct ibv_send_wr sent; /* the last send posted */
 	uint8_t body[64];
 	unsigned body_len;
 } dev;
@@ -99,29 +100,30 @@ static struct ibv_qp qp = {.context = &ctx, .pd = &pd, .qp_num = 7};
 static uint8_t memory[4096];
 static char body[16];
 
-static int play(void *lib, const char *name, played *part)
+static int replace_function(void *lib, const char *name, played *part)
 {
 	played **at = dlsym(lib, name);
 
 	if (!at)
-		return -1; /* it was rdma-core's: the test was not started right */
+		return -1; /* rdma-core's library was loaded: LD_LIBRARY_PATH is not set */
 	*at = part;
 	return 0;
 }
 
-static int play_all(void **state)
+static int replace_functions(void **state)
 {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 
 	if (!lib)
 		return -1;
-	return play(lib, "fake_ibv_reg_mr", reg_mr) | play(lib, "fake_ibv_dereg_mr", dereg_mr) |
-	       play(lib, "fake_ibv_query_device", query_device) |
-	       play(lib, "fake_ibv_destroy_qp", destroy_qp) |
-	       play(lib, "fake_ibv_modify_qp", modify_qp);
+	return replace_function(lib, "fake_ibv_reg_mr", reg_mr) |
+	       replace_function(lib, "fake_ibv_dereg_mr", dereg_mr) |
+	       replace_function(lib, "fake_ibv_query_device", query_device) |
+	       replace_function(lib, "fake_ibv_destroy_qp", destroy_qp) |
+	       replace_function(lib, "fake_ibv_modify_qp", modify_qp);
 }
 
-static int begin(void **state)
+static int reset_device(void **state)
 {
 	memset(&dev, 0, sizeof(dev));
 	dev.caps = IBV_DEVICE_MEM_MGT_EXTENSIONS;
@@ -129,8 +131,8 @@ static int begin(void **state)
 	return 0;
 }
 
-/* Nothing outlives the queue pair. */
-static int end(void **state)
+/* Destroys the queue pair, and expects that no region outlives it. */
+static int destroy_and_check(void **state)
 {
 	dev.destroy_error = 0;
 	assert_int_equal(ibv_destroy_qp(&qp), 0);
@@ -138,11 +140,11 @@ static int end(void **state)
 	return 0;
 }
 
-/* ---- what is asked ---- */
+/* ---- calls that the device gets ---- */
 
 static struct ibv_sge whole_body, pieces[2];
 
-static struct stagdv_advertise usual(void)
+static struct stagdv_advertise default_advertise(void)
 {
 	whole_body = (struct ibv_sge){(uintptr_t)body, sizeof(body), 1};
 	pieces[0] = (struct ibv_sge){(uintptr_t)memory, 1000, 1};
@@ -169,9 +171,9 @@ static uint32_t stag_in(const void *at)
 	return be32toh(bytes);
 }
 
-static void a_region_and_a_send(void **state)
+static void advertise_registers_memory_and_sends(void **state)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 	uint32_t stag = 0, reference = 0;
 
 	assert_int_equal(stagdv_post_send_advertise(&qp, &wr, &stag), 0);
@@ -195,7 +197,7 @@ static void a_region_and_a_send(void **state)
 
 static void read_right_does_not_allow_writes(void **state)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 	uint32_t stag;
 
 	wr.access = IBV_ACCESS_REMOTE_READ;
@@ -203,10 +205,10 @@ static void read_right_does_not_allow_writes(void **state)
 	assert_int_equal(dev.access, IBV_ACCESS_REMOTE_READ);
 }
 
-/* The caller's memory stays as it is: it may be a constant. */
-static void an_inline_body_is_copied(void **state)
+/* The caller's body is not written to: it may be a constant. */
+static void inline_body_is_copied(void **state)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 	uint32_t stag;
 
 	wr.send_flags |= IBV_SEND_INLINE;
@@ -215,7 +217,7 @@ static void an_inline_body_is_copied(void **state)
 	assert_memory_equal(body, "0123456789abcdef", sizeof(body));
 }
 
-static void a_close_invalidates(void **state)
+static void close_is_a_send_with_invalidate(void **state)
 {
 	struct stagdv_close wr = {.wr_id = 5, .stag = 0x1234};
 	struct stagdv_qp_attr attr;
@@ -227,7 +229,7 @@ static void a_close_invalidates(void **state)
 	assert_int_equal(attr.one_shot, STAGDV_ONE_SHOT_REGION);
 }
 
-static void a_close_is_plain_where_that_is_all(void **state)
+static void close_is_a_plain_send_without_memory_management_extensions(void **state)
 {
 	struct stagdv_close wr = {.wr_id = 5, .stag = 0x1234};
 	struct stagdv_qp_attr attr;
@@ -239,9 +241,9 @@ static void a_close_is_plain_where_that_is_all(void **state)
 	assert_int_equal(attr.one_shot, STAGDV_ONE_SHOT_PLAIN);
 }
 
-/* ---- what cannot be ---- */
+/* ---- errors ---- */
 
-static void refused(const struct stagdv_advertise *wr, int err)
+static void expect_error_and_no_region(const struct stagdv_advertise *wr, int err)
 {
 	struct stagdv_advertise copy = *wr;
 	uint32_t stag;
@@ -250,67 +252,67 @@ static void refused(const struct stagdv_advertise *wr, int err)
 	assert_int_equal(dev.live, 0);
 }
 
-static void errors_leave_nothing(void **state)
+static void failed_advertise_leaves_no_region(void **state)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 
 	dev.reg_error = EFAULT;
-	refused(&wr, EFAULT);
+	expect_error_and_no_region(&wr, EFAULT);
 	dev.reg_error = 0;
 	dev.post_error = ENOMEM;
-	refused(&wr, ENOMEM);
+	expect_error_and_no_region(&wr, ENOMEM);
 	dev.post_error = 0;
 	pieces[1].addr++;
-	refused(&wr, E2BIG);
-	wr = usual();
+	expect_error_and_no_region(&wr, E2BIG);
+	wr = default_advertise();
 	wr.iova = 0;
-	refused(&wr, EOPNOTSUPP);
-	wr = usual();
+	expect_error_and_no_region(&wr, EOPNOTSUPP);
+	wr = default_advertise();
 	wr.stag_at = sizeof(body) - 3;
-	refused(&wr, EINVAL);
-	wr = usual();
+	expect_error_and_no_region(&wr, EINVAL);
+	wr = default_advertise();
 	wr.access |= IBV_ACCESS_REMOTE_ATOMIC;
-	refused(&wr, EINVAL);
-	wr = usual();
+	expect_error_and_no_region(&wr, EINVAL);
+	wr = default_advertise();
 	wr.num_memory = 0;
-	refused(&wr, EINVAL);
-	wr = usual();
+	expect_error_and_no_region(&wr, EINVAL);
+	wr = default_advertise();
 	pieces[0].length = pieces[1].length = 0;
-	refused(&wr, EINVAL);
-	wr = usual();
+	expect_error_and_no_region(&wr, EINVAL);
+	wr = default_advertise();
 	wr.comp_mask = 1;
-	refused(&wr, EINVAL);
+	expect_error_and_no_region(&wr, EINVAL);
 }
 
-/* ---- ends ---- */
+/* ---- the end of STags ---- */
 
-static void lend(unsigned n)
+static void advertise_regions(unsigned n)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 	uint32_t stag;
 
 	while (n--)
 		assert_int_equal(stagdv_post_send_advertise(&qp, &wr, &stag), 0);
 }
 
-static void clients_beyond_the_limit_are_refused(void **state)
+static void stags_beyond_the_limit_are_refused(void **state)
 {
-	struct stagdv_advertise wr = usual();
+	struct stagdv_advertise wr = default_advertise();
 	uint32_t stag;
 
-	lend(4096);
+	advertise_regions(4096);
 	assert_int_equal(stagdv_post_send_advertise(&qp, &wr, &stag), ENOMEM);
 	assert_int_equal(dev.live, 4096);
 	assert_int_equal(stagdv_withdraw(&qp, KEY_BASE + 4000, NULL), 0);
-	lend(1);
+	advertise_regions(1);
 }
 
-/* A queue pair that stays keeps its STags. */
+/* A queue pair whose destruction failed keeps its STags. */
 static void stags_end_with_the_queue_pair(void **state)
 {
 	struct ibv_qp other = qp;
 
-	lend(3);
+	advertise_regions(3);
 	dev.destroy_error = EBUSY;
 	assert_int_equal(ibv_destroy_qp(&qp), EBUSY);
 	assert_int_equal(dev.live, 3);
@@ -327,18 +329,18 @@ static void stags_end_with_the_connection(void **state)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 
-	lend(3);
+	advertise_regions(3);
 	assert_int_equal(ibv_modify_qp(&qp, &attr, IBV_QP_STATE), 0);
 	attr.qp_state = IBV_QPS_ERR;
 	assert_int_equal(ibv_modify_qp(&qp, &attr, IBV_QP_PORT), 0);
 	assert_int_equal(dev.live, 3);
 	assert_int_equal(ibv_modify_qp(&qp, &attr, IBV_QP_STATE), 0);
 	assert_int_equal(dev.live, 0);
-	lend(1);
+	advertise_regions(1);
 }
 
-/* Without a body: what is played has one place for it. */
-static void *lend_and_withdraw(void *arg)
+/* Advertises without a body, since the played device has room for one only. */
+static void *advertise_and_withdraw(void *arg)
 {
 	for (unsigned i = 0; i < 500; i++) {
 		struct ibv_sge piece = {(uintptr_t)memory, 100, 1};
@@ -358,7 +360,8 @@ static void *lend_and_withdraw(void *arg)
 	return NULL;
 }
 
-static intptr_t reg_quietly(intptr_t domain, intptr_t addr, intptr_t length, intptr_t access)
+static intptr_t reg_mr_without_checks(intptr_t domain, intptr_t addr, intptr_t length,
+				      intptr_t access)
 {
 	struct ibv_mr *mr = calloc(1, sizeof(*mr));
 
@@ -368,44 +371,56 @@ static intptr_t reg_quietly(intptr_t domain, intptr_t addr, intptr_t length, int
 	return (intptr_t)mr;
 }
 
-static int post_quietly(struct ibv_qp *at, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static int post_send_without_checks(struct ibv_qp *at, struct ibv_send_wr *wr,
+				    struct ibv_send_wr **bad)
 {
 	return 0;
 }
 
-static void threads_share_it(void **state)
+static void threads_share_a_queue_pair(void **state)
 {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	pthread_t threads[4];
 	void *failed;
 
-	assert_int_equal(play(lib, "fake_ibv_reg_mr", reg_quietly), 0);
-	ctx.ops.post_send = post_quietly;
+	assert_int_equal(replace_function(lib, "fake_ibv_reg_mr", reg_mr_without_checks), 0);
+	ctx.ops.post_send = post_send_without_checks;
 	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, lend_and_withdraw, &qp), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, advertise_and_withdraw, &qp), 0);
 	for (unsigned i = 0; i < 4; i++) {
 		assert_int_equal(pthread_join(threads[i], &failed), 0);
 		assert_null(failed);
 	}
 	assert_int_equal(dev.live, 0);
 	ctx.ops.post_send = post_send;
-	assert_int_equal(play(lib, "fake_ibv_reg_mr", reg_mr), 0);
+	assert_int_equal(replace_function(lib, "fake_ibv_reg_mr", reg_mr), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_region_and_a_send, begin, end),
-		cmocka_unit_test_setup_teardown(read_right_does_not_allow_writes, begin, end),
-		cmocka_unit_test_setup_teardown(an_inline_body_is_copied, begin, end),
-		cmocka_unit_test_setup_teardown(a_close_invalidates, begin, end),
-		cmocka_unit_test_setup_teardown(a_close_is_plain_where_that_is_all, begin, end),
-		cmocka_unit_test_setup_teardown(errors_leave_nothing, begin, end),
-		cmocka_unit_test_setup_teardown(clients_beyond_the_limit_are_refused, begin, end),
-		cmocka_unit_test_setup_teardown(stags_end_with_the_queue_pair, begin, end),
-		cmocka_unit_test_setup_teardown(stags_end_with_the_connection, begin, end),
-		cmocka_unit_test_setup_teardown(threads_share_it, begin, end),
+		cmocka_unit_test_setup_teardown(advertise_registers_memory_and_sends, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(read_right_does_not_allow_writes, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(inline_body_is_copied, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(close_is_a_send_with_invalidate, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(
+			close_is_a_plain_send_without_memory_management_extensions, reset_device,
+			destroy_and_check),
+		cmocka_unit_test_setup_teardown(failed_advertise_leaves_no_region, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(stags_beyond_the_limit_are_refused, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(stags_end_with_the_queue_pair, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(stags_end_with_the_connection, reset_device,
+						destroy_and_check),
+		cmocka_unit_test_setup_teardown(threads_share_a_queue_pair, reset_device,
+						destroy_and_check),
 	};
 
-	return cmocka_run_group_tests(tests, play_all, NULL);
+	return cmocka_run_group_tests(tests, replace_functions, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_memory.c - registering memory: what the kernel would refuse to pin.
+ * test_memory.c - registering memory, and refusing memory that the kernel would refuse to pin.
  */
 #include "pair.h"
 
@@ -41,7 +41,7 @@ static void expect_refused(struct domain *d, void *addr, size_t len, unsigned ac
 	assert_int_equal(errno, err);
 }
 
-static void a_region_knows_what_it_covers(void **state)
+static void region_reports_its_address_and_length(void **state)
 {
 	struct domain *d = *state;
 	struct ibv_mr *mr = ibv_reg_mr(d->pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
@@ -77,7 +77,7 @@ static void unknown_access_flags_are_refused(void **state)
 	expect_refused(*state, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | 1 << 10, EINVAL);
 }
 
-static void memory_that_is_not_mapped_is_refused(void **state)
+static void unmapped_memory_is_refused(void **state)
 {
 	uint8_t *hole =
 		mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -90,8 +90,8 @@ static void memory_that_is_not_mapped_is_refused(void **state)
 	munmap(hole, 3 * 4096);
 }
 
-/* Read-only memory cannot be registered for writing, and still can for reading. */
-static void memory_that_is_read_only_is_refused_for_writing(void **state)
+/* Read-only memory can be registered for reading only. */
+static void read_only_memory_is_refused_for_writing(void **state)
 {
 	struct domain *d = *state;
 	void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,7 +105,7 @@ static void memory_that_is_read_only_is_refused_for_writing(void **state)
 	munmap(page, 4096);
 }
 
-static void memory_that_wraps_is_refused(void **state)
+static void range_that_wraps_is_refused(void **state)
 {
 	expect_refused(*state, memory, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE, EINVAL);
 }
@@ -122,14 +122,14 @@ static void a_key_is_not_used_again_at_once(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return (x > y) - (x < y);
 }
 
-/* An old key gives access to nothing, however much is registered later. */
+/* An old key is not issued again, however many regions are registered later. */
 static void a_key_is_not_used_again_for_long(void **state)
 {
 	enum { N = 40000 };
@@ -142,7 +142,7 @@ static void a_key_is_not_used_again_for_long(void **state)
 		keys[i] = mr->rkey;
 		assert_int_equal(ibv_dereg_mr(mr), 0);
 	}
-	qsort(keys, N, sizeof(*keys), by_value);
+	qsort(keys, N, sizeof(*keys), compare_keys);
 	for (unsigned i = 1; i < N; i++)
 		assert_int_not_equal(keys[i], keys[i - 1]);
 	free(keys);
@@ -160,8 +160,8 @@ static void re_registration_moves_a_region(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-/* Its errors are not errno values: negative, with errno beside them. */
-static void a_bad_re_registration_leaves_the_region(void **state)
+/* ibv_rereg_mr() does not return errno values: negative results, with errno set. */
+static void failed_re_registration_keeps_the_region(void **state)
 {
 	struct domain *d = *state;
 	struct ibv_mr *mr = ibv_reg_mr(d->pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
@@ -179,7 +179,7 @@ static void a_bad_re_registration_leaves_the_region(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static void windows_come_in_two_types(void **state)
+static void both_window_types_are_allocated(void **state)
 {
 	struct domain *d = *state;
 
@@ -196,7 +196,7 @@ static void windows_come_in_two_types(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-static void advice_is_for_regions_of_the_domain(void **state)
+static void advise_mr_needs_regions_of_its_domain(void **state)
 {
 	struct domain *d = *state;
 	struct ibv_mr *mr = ibv_reg_mr(d->pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
@@ -212,19 +212,19 @@ static void advice_is_for_regions_of_the_domain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_region_knows_what_it_covers),
+		cmocka_unit_test(region_reports_its_address_and_length),
 		cmocka_unit_test(optional_access_flags_are_ignored),
 		cmocka_unit_test(remote_write_needs_local_write),
 		cmocka_unit_test(unknown_access_flags_are_refused),
-		cmocka_unit_test(memory_that_is_not_mapped_is_refused),
-		cmocka_unit_test(memory_that_is_read_only_is_refused_for_writing),
-		cmocka_unit_test(memory_that_wraps_is_refused),
+		cmocka_unit_test(unmapped_memory_is_refused),
+		cmocka_unit_test(read_only_memory_is_refused_for_writing),
+		cmocka_unit_test(range_that_wraps_is_refused),
 		cmocka_unit_test(a_key_is_not_used_again_at_once),
 		cmocka_unit_test(a_key_is_not_used_again_for_long),
 		cmocka_unit_test(re_registration_moves_a_region),
-		cmocka_unit_test(a_bad_re_registration_leaves_the_region),
-		cmocka_unit_test(windows_come_in_two_types),
-		cmocka_unit_test(advice_is_for_regions_of_the_domain),
+		cmocka_unit_test(failed_re_registration_keeps_the_region),
+		cmocka_unit_test(both_window_types_are_allocated),
+		cmocka_unit_test(advise_mr_needs_regions_of_its_domain),
 	};
 
 	return cmocka_run_group_tests(tests, open_domain, close_domain);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_misuse.c - a program that asks for what cannot be gets the error that
- * uverbs and an iWARP adapter give, and a line that says why.
+ * test_misuse.c - invalid requests get the error that uverbs and an iWARP adapter return, and a log
+ * line with the reason.
  */
 #include "pair.h"
 
@@ -16,7 +16,7 @@ struct parts {
 	struct ibv_cq *cq;
 };
 
-static int make_parts(void **state)
+static int create_objects(void **state)
 {
 	struct parts *p = calloc(1, sizeof(*p));
 
@@ -27,7 +27,7 @@ static int make_parts(void **state)
 	return p->pd && p->cq ? 0 : -1;
 }
 
-static int drop_parts(void **state)
+static int destroy_objects(void **state)
 {
 	struct parts *p = *state;
 
@@ -38,7 +38,7 @@ static int drop_parts(void **state)
 	return 0;
 }
 
-/* Evaluates a constructor that must give NULL and this errno. */
+/* Evaluates a constructor that must return NULL and set this errno. */
 #define expect_null(err, call)                                                                     \
 	do {                                                                                       \
 		errno = 0;                                                                         \
@@ -56,7 +56,7 @@ static struct ibv_qp_init_attr good_qp(struct parts *p)
 	};
 }
 
-static void a_good_queue_pair_is_made(void **state)
+static void valid_queue_pair_is_created(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
@@ -134,8 +134,8 @@ static void extended_attributes_of_other_transports_are_refused(void **state)
 	expect_null(EOPNOTSUPP, ibv_create_qp_ex(p->ctx, &attr));
 }
 
-/* Programs ask this to learn whether they may use ibv_wr_*. */
-static void a_plain_queue_pair_has_no_builder(void **state)
+/* Programs call ibv_qp_to_qp_ex() to learn whether they may use ibv_wr_*. */
+static void plain_queue_pair_has_no_extended_interface(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
@@ -145,7 +145,7 @@ static void a_plain_queue_pair_has_no_builder(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static void completion_queues_have_a_size_and_a_vector(void **state)
+static void cq_size_and_vector_are_checked(void **state)
 {
 	struct parts *p = *state;
 
@@ -159,7 +159,7 @@ static void completion_queues_have_a_size_and_a_vector(void **state)
 	assert_true(p->cq->cqe >= 64);
 }
 
-static void a_completion_queue_in_use_stays(void **state)
+static void cq_in_use_cannot_be_destroyed(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
@@ -170,7 +170,7 @@ static void a_completion_queue_in_use_stays(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static void moderation_is_taken_and_nothing_else(void **state)
+static void modify_cq_accepts_moderation_only(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE};
@@ -180,7 +180,7 @@ static void moderation_is_taken_and_nothing_else(void **state)
 	assert_int_equal(ibv_modify_cq(p->cq, &attr), EINVAL);
 }
 
-static void shared_receive_queues_have_limits(void **state)
+static void srqs_beyond_the_limits_are_refused(void **state)
 {
 	static const struct ibv_srq_attr bad[] = {
 		{.max_wr = 0, .max_sge = 1},
@@ -216,7 +216,7 @@ static void only_basic_shared_receive_queues_exist(void **state)
 	expect_null(EOPNOTSUPP, ibv_create_srq_ex(p->ctx, &attr));
 }
 
-static void datagram_services_are_not_iwarps(void **state)
+static void datagram_calls_are_not_supported(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
@@ -254,7 +254,7 @@ static void calls_for_a_kernel_or_infiniband_are_not_supported(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static void a_parent_domain_needs_a_plain_one(void **state)
+static void parent_domain_needs_a_plain_domain(void **state)
 {
 	struct parts *p = *state;
 	struct ibv_td_init_attr td_attr = {0};
@@ -274,8 +274,8 @@ static void a_parent_domain_needs_a_plain_one(void **state)
 	assert_int_equal(ibv_dealloc_td(td), 0);
 }
 
-/* With STAG_LOG=info one line says what was wrong, and with which object. */
-static void the_log_says_why(void **state)
+/* With STAG_LOG=info one line names the mistake and the object. */
+static void refusal_is_logged_with_its_reason(void **state)
 {
 	struct parts *p = *state;
 	char path[] = "/tmp/stag-misuse-XXXXXX", line[256] = "";
@@ -295,22 +295,22 @@ static void the_log_says_why(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_good_queue_pair_is_made),
+		cmocka_unit_test(valid_queue_pair_is_created),
 		cmocka_unit_test(only_rc_queue_pairs_exist),
 		cmocka_unit_test(queue_pairs_beyond_the_limits_are_refused),
 		cmocka_unit_test(a_queue_pair_needs_completion_queues),
 		cmocka_unit_test(extended_attributes_of_other_transports_are_refused),
-		cmocka_unit_test(a_plain_queue_pair_has_no_builder),
-		cmocka_unit_test(completion_queues_have_a_size_and_a_vector),
-		cmocka_unit_test(a_completion_queue_in_use_stays),
-		cmocka_unit_test(moderation_is_taken_and_nothing_else),
-		cmocka_unit_test(shared_receive_queues_have_limits),
+		cmocka_unit_test(plain_queue_pair_has_no_extended_interface),
+		cmocka_unit_test(cq_size_and_vector_are_checked),
+		cmocka_unit_test(cq_in_use_cannot_be_destroyed),
+		cmocka_unit_test(modify_cq_accepts_moderation_only),
+		cmocka_unit_test(srqs_beyond_the_limits_are_refused),
 		cmocka_unit_test(only_basic_shared_receive_queues_exist),
-		cmocka_unit_test(datagram_services_are_not_iwarps),
+		cmocka_unit_test(datagram_calls_are_not_supported),
 		cmocka_unit_test(calls_for_a_kernel_or_infiniband_are_not_supported),
-		cmocka_unit_test(a_parent_domain_needs_a_plain_one),
-		cmocka_unit_test(the_log_says_why),
+		cmocka_unit_test(parent_domain_needs_a_plain_domain),
+		cmocka_unit_test(refusal_is_logged_with_its_reason),
 	};
 
-	return cmocka_run_group_tests(tests, make_parts, drop_parts);
+	return cmocka_run_group_tests(tests, create_objects, destroy_objects);
 }

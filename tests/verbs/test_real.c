@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_real.c - calls on objects of another device arrive in the real library.
- * Its part is played by fake/ibverbs.c, found as libibverbs.so.1.
+ * test_real.c - calls on objects of another device reach the real library. fake/ibverbs.c, found as
+ * libibverbs.so.1, stands in for it.
  */
 #include "pair.h"
 
@@ -29,12 +29,12 @@ static int find_fake(void **state)
 
 	called = lib ? dlsym(lib, "fake_called") : NULL;
 	if (!called)
-		return -1; /* it was rdma-core's: the test was not started right */
+		return -1; /* rdma-core's library was loaded: LD_LIBRARY_PATH is not set */
 	((void **)dlsym(lib, "fake_device_list"))[0] = &fake_device;
 	return 0;
 }
 
-/* The call arrives at the function of the same name, and its answer comes back. */
+/* Expects the call to reach the function of the same name, and its result to be returned. */
 #define passes_on(name, call)                                                                      \
 	do {                                                                                       \
 		*called = NULL;                                                                    \
@@ -51,7 +51,7 @@ static int find_fake(void **state)
 		assert_string_equal(*called, #name);                                               \
 	} while (0)
 
-static void real_devices_lead_the_list(void **state)
+static void real_devices_come_first_in_the_list(void **state)
 {
 	int n = 0;
 	struct ibv_device **list = ibv_get_device_list(&n);
@@ -63,7 +63,7 @@ static void real_devices_lead_the_list(void **state)
 	passes_on_void(ibv_free_device_list, ibv_free_device_list(list));
 }
 
-static void devices_pass_on(void **state)
+static void device_calls_reach_the_real_library(void **state)
 {
 	assert_string_equal(ibv_get_device_name(&fake_device), "fake0");
 	passes_on(ibv_get_device_index, ibv_get_device_index(&fake_device));
@@ -72,7 +72,7 @@ static void devices_pass_on(void **state)
 	passes_on(ibv_close_device, ibv_close_device(&ctx));
 }
 
-static void imports_pass_on(void **state)
+static void import_calls_reach_the_real_library(void **state)
 {
 	passes_on(ibv_import_pd, ibv_import_pd(&ctx, 1));
 	passes_on(ibv_import_mr, ibv_import_mr(&pd, 1));
@@ -82,8 +82,11 @@ static void imports_pass_on(void **state)
 	passes_on_void(ibv_unimport_dm, ibv_unimport_dm(&dm));
 }
 
-/* The real function looks behind every device of the list that it gets: ours is not in it. */
-static void an_import_does_not_meet_ours(void **state)
+/*
+ * The real function reads behind every device of the list that it gets, so stag0 is not in that
+ * list.
+ */
+static void import_by_the_real_library_does_not_see_stag0(void **state)
 {
 	int fd = open("/dev/zero", O_RDONLY);
 
@@ -91,7 +94,7 @@ static void an_import_does_not_meet_ours(void **state)
 	close(fd);
 }
 
-static void queries_pass_on(void **state)
+static void query_calls_reach_the_real_library(void **state)
 {
 	struct ibv_device_attr attr;
 	struct ibv_gid_entry entry;
@@ -109,7 +112,7 @@ static void queries_pass_on(void **state)
 	passes_on(ibv_get_pkey_index, ibv_get_pkey_index(&ctx, 1, 0xffff));
 }
 
-static void memory_passes_on(void **state)
+static void memory_calls_reach_the_real_library(void **state)
 {
 	passes_on(ibv_alloc_pd, ibv_alloc_pd(&ctx));
 	passes_on(ibv_dealloc_pd, ibv_dealloc_pd(&pd));
@@ -121,7 +124,7 @@ static void memory_passes_on(void **state)
 	passes_on(ibv_dereg_mr, ibv_dereg_mr(&mr));
 }
 
-static void completions_pass_on(void **state)
+static void completion_calls_reach_the_real_library(void **state)
 {
 	struct ibv_async_event event;
 	struct ibv_cq *got;
@@ -137,7 +140,7 @@ static void completions_pass_on(void **state)
 	passes_on(ibv_get_async_event, ibv_get_async_event(&ctx, &event));
 }
 
-static void queues_pass_on(void **state)
+static void queue_calls_reach_the_real_library(void **state)
 {
 	passes_on(ibv_create_srq, ibv_create_srq(&pd, NULL));
 	passes_on(ibv_modify_srq, ibv_modify_srq(&srq, NULL, 0));
@@ -153,7 +156,7 @@ static void queues_pass_on(void **state)
 	passes_on(ibv_destroy_qp, ibv_destroy_qp(&qp));
 }
 
-static void datagrams_pass_on(void **state)
+static void datagram_calls_reach_the_real_library(void **state)
 {
 	uint8_t mac[6];
 	uint16_t vid;
@@ -167,8 +170,8 @@ static void datagrams_pass_on(void **state)
 	passes_on(ibv_resolve_eth_l2_from_gid, ibv_resolve_eth_l2_from_gid(&ctx, NULL, mac, &vid));
 }
 
-/* A real device's memory is pinned: fork is handled by its library. */
-static void fork_passes_on(void **state)
+/* A real device's memory is pinned, so its library handles fork. */
+static void fork_calls_reach_the_real_library(void **state)
 {
 	assert_true(real_devices_exist());
 	passes_on(ibv_fork_init, ibv_fork_init());
@@ -178,8 +181,8 @@ static void fork_passes_on(void **state)
 	passes_on_void(ibv_register_driver, ibv_register_driver("old", NULL));
 }
 
-/* stag0 works beside it, and none of its calls leave us. */
-static void ours_stays_ours(void **state)
+/* stag0 works beside the real device, and none of its calls reach the real library. */
+static void calls_on_stag0_do_not_reach_the_real_library(void **state)
 {
 	struct ibv_context *stag = open_stag();
 
@@ -193,8 +196,8 @@ static void ours_stays_ours(void **state)
 	assert_null(*called);
 }
 
-/* No mixing: a queue pair of ours with a completion queue of theirs. */
-static void parts_of_two_devices_do_not_mix(void **state)
+/* A queue pair of stag0 with a CQ of another device, and the like, is refused. */
+static void objects_of_two_devices_cannot_be_combined(void **state)
 {
 	struct ibv_context *stag = open_stag();
 	struct ibv_pd *domain = ibv_alloc_pd(stag);
@@ -213,7 +216,7 @@ static void parts_of_two_devices_do_not_mix(void **state)
 	assert_int_equal(ibv_close_device(stag), 0);
 }
 
-static void stagdv_is_not_for_real_devices(void **state)
+static void stagdv_refuses_real_devices(void **state)
 {
 	struct stagdv_device_attr attr;
 	struct stagdv_counters counters;
@@ -245,19 +248,19 @@ static void stagdv_is_not_for_real_devices(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(real_devices_lead_the_list),
-		cmocka_unit_test(devices_pass_on),
-		cmocka_unit_test(imports_pass_on),
-		cmocka_unit_test(an_import_does_not_meet_ours),
-		cmocka_unit_test(queries_pass_on),
-		cmocka_unit_test(memory_passes_on),
-		cmocka_unit_test(completions_pass_on),
-		cmocka_unit_test(queues_pass_on),
-		cmocka_unit_test(datagrams_pass_on),
-		cmocka_unit_test(fork_passes_on),
-		cmocka_unit_test(ours_stays_ours),
-		cmocka_unit_test(parts_of_two_devices_do_not_mix),
-		cmocka_unit_test(stagdv_is_not_for_real_devices),
+		cmocka_unit_test(real_devices_come_first_in_the_list),
+		cmocka_unit_test(device_calls_reach_the_real_library),
+		cmocka_unit_test(import_calls_reach_the_real_library),
+		cmocka_unit_test(import_by_the_real_library_does_not_see_stag0),
+		cmocka_unit_test(query_calls_reach_the_real_library),
+		cmocka_unit_test(memory_calls_reach_the_real_library),
+		cmocka_unit_test(completion_calls_reach_the_real_library),
+		cmocka_unit_test(queue_calls_reach_the_real_library),
+		cmocka_unit_test(datagram_calls_reach_the_real_library),
+		cmocka_unit_test(fork_calls_reach_the_real_library),
+		cmocka_unit_test(calls_on_stag0_do_not_reach_the_real_library),
+		cmocka_unit_test(objects_of_two_devices_cannot_be_combined),
+		cmocka_unit_test(stagdv_refuses_real_devices),
 	};
 
 	return cmocka_run_group_tests(tests, find_fake, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_stagdv.c - direct verbs: what the device and a connection say, what they
- * counted, and regions that a work request gives memory to.
+ * test_stagdv.c - direct verbs: attributes and counters of the device and of a connection, and fast
+ * regions, to which a work request gives memory.
  */
 #include "pair.h"
 
@@ -21,7 +21,7 @@ static int close_pair(void **state)
 	return 0;
 }
 
-static void the_device_is_known_by_its_pointer(void **state)
+static void device_is_recognized_by_its_pointer(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_device other = {.name = "stag0"};
@@ -30,7 +30,7 @@ static void the_device_is_known_by_its_pointer(void **state)
 	assert_false(stagdv_is_supported(&other));
 }
 
-static void the_device_says_what_it_can(void **state)
+static void device_reports_its_capabilities(void **state)
 {
 	struct pair *p = *state;
 	struct stagdv_device_attr attr;
@@ -46,8 +46,8 @@ static void the_device_says_what_it_can(void **state)
 	assert_int_equal(attr.max_ulpdu, MPA_MAX_ULPDU);
 }
 
-/* Older programs have a shorter structure, later ones a longer. */
-static void no_more_than_the_callers_size_is_written(void **state)
+/* Older programs have a shorter structure, later ones a longer one. */
+static void query_writes_no_more_than_the_callers_size(void **state)
 {
 	struct pair *p = *state;
 	uint8_t bytes[sizeof(struct stagdv_device_attr) + 16];
@@ -75,7 +75,7 @@ static void write_once(struct pair *p, uint32_t len)
 	assert_int_equal(wait_wc(p).status, IBV_WC_SUCCESS);
 }
 
-static void counters_count(void **state)
+static void counters_count_traffic(void **state)
 {
 	struct pair *p = *state;
 	struct stagdv_counters before, after, total;
@@ -91,7 +91,7 @@ static void counters_count(void **state)
 	assert_true(total.tx_payload >= after.tx_payload);
 }
 
-static void a_connection_says_what_it_agreed_on(void **state)
+static void query_qp_reports_the_negotiated_parameters(void **state)
 {
 	struct pair *p = *state;
 	struct stagdv_qp_attr attr;
@@ -108,7 +108,7 @@ static void a_connection_says_what_it_agreed_on(void **state)
 	assert_int_equal(attr.initiator, 0);
 }
 
-static void before_a_connection_there_is_nothing_to_say(void **state)
+static void query_qp_before_a_connection_is_refused(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_qp_init_attr init = {.send_cq = p->cq,
@@ -123,8 +123,8 @@ static void before_a_connection_there_is_nothing_to_say(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-/* A region without memory is given some by a work request, and loses it by another. */
-static void a_fast_region_lives_by_work_requests(void **state)
+/* A fast region gets its memory by a work request, and loses it by another. */
+static void fast_region_is_registered_and_invalidated_by_work_requests(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_mr *mr = stagdv_alloc_fast_mr(p->pd, 2);
@@ -154,7 +154,7 @@ static void a_fast_region_lives_by_work_requests(void **state)
 	ex->wr_flags = IBV_SEND_SIGNALED;
 	ibv_wr_rdma_write(ex, mr->rkey, 0x10000);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 128);
-	/* and a read of the last byte, so that the write is known to have landed */
+	/* a read of the last byte: when it completes, the write has been placed */
 	ibv_wr_rdma_read(ex, p->mr->rkey, (uintptr_t)p->theirs + 1024 + 63);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine + 256, 1);
 	assert_int_equal(ibv_wr_complete(ex), 0);
@@ -166,7 +166,7 @@ static void a_fast_region_lives_by_work_requests(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
-static void fast_regions_have_limits(void **state)
+static void fast_regions_beyond_the_limits_are_refused(void **state)
 {
 	struct pair *p = *state;
 	struct stagdv_fast_reg reg = {.wr_id = 1};
@@ -181,20 +181,22 @@ static void fast_regions_have_limits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(the_device_is_known_by_its_pointer, connect_pair,
+		cmocka_unit_test_setup_teardown(device_is_recognized_by_its_pointer, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(the_device_says_what_it_can, connect_pair,
+		cmocka_unit_test_setup_teardown(device_reports_its_capabilities, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(no_more_than_the_callers_size_is_written,
+		cmocka_unit_test_setup_teardown(query_writes_no_more_than_the_callers_size,
 						connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(counters_count, connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(a_connection_says_what_it_agreed_on, connect_pair,
-						close_pair),
-		cmocka_unit_test_setup_teardown(before_a_connection_there_is_nothing_to_say,
+		cmocka_unit_test_setup_teardown(counters_count_traffic, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(query_qp_reports_the_negotiated_parameters,
 						connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(a_fast_region_lives_by_work_requests, connect_pair,
-						close_pair),
-		cmocka_unit_test_setup_teardown(fast_regions_have_limits, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(query_qp_before_a_connection_is_refused,
+						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(
+			fast_region_is_registered_and_invalidated_by_work_requests, connect_pair,
+			close_pair),
+		cmocka_unit_test_setup_teardown(fast_regions_beyond_the_limits_are_refused,
+						connect_pair, close_pair),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_words.c - words and rates for numbers. The rates are held against the
- * installed library's own.
+ * test_words.c - names of statuses and events, and rates. The rates are compared with those of the
+ * installed library.
  */
 #include "pair.h"
 
@@ -18,7 +18,7 @@ static void *real_function(const char *name, const char *version)
 	return lib ? dlvsym(lib, name, version) : NULL;
 }
 
-static void rates_are_as_rdma_core_has_them(void **state)
+static void rates_equal_those_of_rdma_core(void **state)
 {
 	int (*to_mult)(enum ibv_rate) = real_function("ibv_rate_to_mult", "IBVERBS_1.0");
 	enum ibv_rate (*from_mult)(int) = real_function("mult_to_ibv_rate", "IBVERBS_1.0");
@@ -37,7 +37,7 @@ static void rates_are_as_rdma_core_has_them(void **state)
 		assert_int_equal(mult_to_ibv_rate(mult), from_mult(mult));
 }
 
-static void every_status_has_its_own_word(void **state)
+static void every_status_has_its_own_name(void **state)
 {
 	for (int i = IBV_WC_SUCCESS; i <= IBV_WC_TM_RNDV_INCOMPLETE; i++) {
 		assert_string_not_equal(ibv_wc_status_str(i), "unknown");
@@ -46,7 +46,7 @@ static void every_status_has_its_own_word(void **state)
 	}
 }
 
-static void every_event_has_its_own_word(void **state)
+static void every_event_has_its_own_name(void **state)
 {
 	for (int i = IBV_EVENT_CQ_ERR; i <= IBV_EVENT_WQ_FATAL; i++) {
 		assert_string_not_equal(ibv_event_type_str(i), "unknown");
@@ -55,7 +55,7 @@ static void every_event_has_its_own_word(void **state)
 	}
 }
 
-static void numbers_beyond_the_lists_are_unknown(void **state)
+static void numbers_beyond_the_tables_are_unknown(void **state)
 {
 	assert_string_equal(ibv_wc_status_str(1000), "unknown");
 	assert_string_equal(ibv_wc_status_str(-1), "unknown");
@@ -74,7 +74,7 @@ static void fill(void *at, size_t len)
 		((uint8_t *)at)[i] = (uint8_t)(i * 7 + 3);
 }
 
-static void path_records_survive_the_way_there_and_back(void **state)
+static void path_records_survive_a_round_trip(void **state)
 {
 	struct ib_user_path_rec kern, again;
 	struct ibv_sa_path_rec rec;
@@ -107,11 +107,11 @@ static void queue_pair_attributes_are_copied_as_rdma_core_does(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rates_are_as_rdma_core_has_them),
-		cmocka_unit_test(every_status_has_its_own_word),
-		cmocka_unit_test(every_event_has_its_own_word),
-		cmocka_unit_test(numbers_beyond_the_lists_are_unknown),
-		cmocka_unit_test(path_records_survive_the_way_there_and_back),
+		cmocka_unit_test(rates_equal_those_of_rdma_core),
+		cmocka_unit_test(every_status_has_its_own_name),
+		cmocka_unit_test(every_event_has_its_own_name),
+		cmocka_unit_test(numbers_beyond_the_tables_are_unknown),
+		cmocka_unit_test(path_records_survive_a_round_trip),
 		cmocka_unit_test(queue_pair_attributes_are_copied_as_rdma_core_does),
 	};
 

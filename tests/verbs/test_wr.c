@@ -19,8 +19,8 @@ static int close_pair(void **state)
 	return 0;
 }
 
-/* The builder of a, begun, with this wr_id and a completion wanted. */
-static struct ibv_qp_ex *begin(struct pair *p, uint64_t wr_id)
+/* Starts a list on queue pair a. Its first request has this wr_id and is signaled. */
+static struct ibv_qp_ex *start_list(struct pair *p, uint64_t wr_id)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(p->a);
 
@@ -55,7 +55,7 @@ static void a_send_arrives(void **state)
 	strcpy((char *)p->mine, "hello");
 	post_recv(p, p->b, 7, p->theirs, 64);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 6);
@@ -74,7 +74,7 @@ static void immediate_data_arrives(void **state)
 
 	post_recv(p, p->b, 7, p->theirs, 64);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_send_imm(ex, htonl(0x12345678));
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
@@ -86,14 +86,14 @@ static void immediate_data_arrives(void **state)
 	assert_int_equal(ntohl(wc.imm_data), 0x12345678);
 }
 
-static void a_write_with_immediate_tells_its_target(void **state)
+static void write_with_immediate_completes_a_receive(void **state)
 {
 	struct pair *p = *state;
 
 	post_recv(p, p->b, 7, p->theirs + 64, 64);
 	memcpy(p->mine, "written", 8);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_rdma_write_imm(ex, p->mr->rkey, (uintptr_t)p->theirs, htonl(9));
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
@@ -106,11 +106,11 @@ static void a_write_with_immediate_tells_its_target(void **state)
 	assert_string_equal((char *)p->theirs, "written");
 }
 
-/* A write and a read of what it wrote, in one list: one completion, of the last. */
-static void a_list_is_done_in_order(void **state)
+/* A write and a read of the same bytes in one list: only the last one completes. */
+static void list_is_carried_out_in_order(void **state)
 {
 	struct pair *p = *state;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	memcpy(p->mine, "there and back", 15);
 	ex->wr_flags = 0;
@@ -126,14 +126,14 @@ static void a_list_is_done_in_order(void **state)
 	assert_string_equal((char *)p->mine + 100, "there and back");
 }
 
-static void atomics_give_the_value_before(void **state)
+static void atomics_return_the_previous_value(void **state)
 {
 	struct pair *p = *state;
 	uint64_t *word = (uint64_t *)p->theirs, *before = (uint64_t *)p->mine;
 
 	*word = 40;
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_atomic_fetch_add(ex, p->mr->rkey, (uintptr_t)word, 2);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)before, 8);
@@ -142,7 +142,7 @@ static void atomics_give_the_value_before(void **state)
 	assert_int_equal(*before, 40);
 	assert_int_equal(*word, 42);
 
-	ex = begin(p, 2);
+	ex = start_list(p, 2);
 	ibv_wr_atomic_cmp_swp(ex, p->mr->rkey, (uintptr_t)word, 42, 7);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)before, 8);
 	assert_int_equal(ibv_wr_complete(ex), 0);
@@ -160,7 +160,7 @@ static void inline_data_is_copied(void **state)
 
 	post_recv(p, p->b, 7, p->theirs, 64);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_send(ex);
 	ibv_wr_set_inline_data_list(ex, 2, bufs);
@@ -171,7 +171,7 @@ static void inline_data_is_copied(void **state)
 	assert_string_equal((char *)p->theirs, "inline");
 }
 
-static void several_pieces_are_gathered(void **state)
+static void several_sges_are_gathered(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_sge sges[3];
@@ -182,7 +182,7 @@ static void several_pieces_are_gathered(void **state)
 			.addr = (uintptr_t)p->mine + 6 - 3 * i, .length = 3, .lkey = p->mr->lkey};
 	post_recv(p, p->b, 7, p->theirs, 64);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_send(ex);
 	ibv_wr_set_sge_list(ex, 3, sges);
@@ -192,7 +192,7 @@ static void several_pieces_are_gathered(void **state)
 }
 
 /* A type-2 window: bound, written through, and invalidated by its owner. */
-static void a_window_lives_from_bind_to_invalidate(void **state)
+static void window_is_valid_from_bind_to_invalidate(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_mw *mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
@@ -201,13 +201,13 @@ static void a_window_lives_from_bind_to_invalidate(void **state)
 					.length = 128,
 					.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	uint32_t rkey = ibv_inc_rkey(mw->rkey);
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_bind_mw(ex, mw, rkey, &info);
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	expect_wc(wait_wc(p), 1, IBV_WC_BIND_MW);
 
-	ex = begin(p, 2);
+	ex = start_list(p, 2);
 	ibv_wr_local_inv(ex, rkey);
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	expect_wc(wait_wc(p), 2, IBV_WC_LOCAL_INV);
@@ -221,23 +221,23 @@ static void expect_nothing_sent(struct pair *p)
 	assert_int_equal(ibv_poll_cq(p->cq, 1, &wc), 0);
 }
 
-static void an_aborted_list_was_never_there(void **state)
+static void aborted_list_posts_nothing(void **state)
 {
 	struct pair *p = *state;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
 	ibv_wr_abort(ex);
 	expect_nothing_sent(p);
-	a_list_is_done_in_order(state);
+	list_is_carried_out_in_order(state);
 }
 
 /* A bad request drops the whole list. */
-static void an_error_drops_the_whole_list(void **state)
+static void error_drops_the_whole_list(void **state)
 {
 	struct pair *p = *state;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 	char big[4096] = {0};
 
 	p->theirs[0] = 0;
@@ -251,13 +251,13 @@ static void an_error_drops_the_whole_list(void **state)
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 	expect_nothing_sent(p);
 	assert_int_equal(p->theirs[0], 0);
-	a_list_is_done_in_order(state);
+	list_is_carried_out_in_order(state);
 }
 
-static void more_than_the_queue_holds_is_enomem(void **state)
+static void list_longer_than_the_queue_returns_enomem(void **state)
 {
 	struct pair *p = *state;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 	unsigned room = to_stag_qp(p->a)->sq.max_wr;
 
 	for (unsigned i = 0; i <= room; i++) {
@@ -266,17 +266,17 @@ static void more_than_the_queue_holds_is_enomem(void **state)
 	}
 	assert_int_equal(ibv_wr_complete(ex), ENOMEM);
 	expect_nothing_sent(p);
-	a_list_is_done_in_order(state);
+	list_is_carried_out_in_order(state);
 }
 
-static void an_unconnected_queue_pair_takes_nothing(void **state)
+static void unconnected_queue_pair_refuses_lists(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 
 	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
 
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
@@ -296,8 +296,8 @@ static unsigned open_stags(struct pair *p)
 	return open;
 }
 
-/* A command of a's, for its whole half; sge has to outlive it. */
-static struct stagdv_advertise lend_mine(struct pair *p, struct ibv_sge sge[2])
+/* Returns a command that advertises the whole half of a. sge has to outlive it. */
+static struct stagdv_advertise advertise_mine(struct pair *p, struct ibv_sge sge[2])
 {
 	sge[0] = (struct ibv_sge){(uintptr_t)p->mine, 16, p->mr->lkey};
 	sge[1] = (struct ibv_sge){(uintptr_t)p->mine, PAIR_BUF, p->mr->lkey};
@@ -311,18 +311,18 @@ static struct stagdv_advertise lend_mine(struct pair *p, struct ibv_sge sge[2])
 					 .stag_at = 4};
 }
 
-/* Two commands in one list; their ends, in one list of the peer's. */
-static void commands_lend_and_end_in_lists(void **state)
+/* Two commands in one list; the peer closes both in one list. */
+static void commands_are_advertised_and_closed_in_lists(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_sge sge[2];
-	struct stagdv_advertise cmd = lend_mine(p, sge);
+	struct stagdv_advertise cmd = advertise_mine(p, sge);
 	uint32_t stag[2], told;
 	struct ibv_qp_ex *ex;
 
 	for (uint64_t i = 0; i < 2; i++)
 		post_recv(p, p->b, 7, p->theirs + 64 * i, 64);
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	ex->wr_flags = 0;
 	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag[0]), 0);
 	ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
@@ -357,12 +357,12 @@ static void commands_lend_and_end_in_lists(void **state)
 }
 
 /* STags that a list was to advertise are withdrawn when the list is dropped for any reason. */
-static void a_list_that_is_dropped_lends_nothing(void **state)
+static void dropped_list_leaves_no_stag_open(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_sge sge[2];
-	struct stagdv_advertise cmd = lend_mine(p, sge), bad = cmd;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct stagdv_advertise cmd = advertise_mine(p, sge), bad = cmd;
+	struct ibv_qp_ex *ex = start_list(p, 1);
 	uint32_t stag = 0, other = 0;
 
 	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
@@ -372,7 +372,7 @@ static void a_list_that_is_dropped_lends_nothing(void **state)
 	assert_int_equal(stagdv_withdraw(p->a, stag, NULL), ENOENT);
 
 	bad.access = IBV_ACCESS_REMOTE_ATOMIC;
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
 	assert_int_equal(stagdv_wr_send_advertise(ex, &bad, &other), EINVAL);
 	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &other), EINVAL);
@@ -382,39 +382,39 @@ static void a_list_that_is_dropped_lends_nothing(void **state)
 
 	bad = cmd;
 	bad.comp_mask = 1;
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	assert_int_equal(stagdv_wr_send_advertise(ex, &bad, &other), EINVAL);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 	expect_nothing_sent(p);
 }
 
-/* After the end of a connection no STag stays open. */
-static void a_failed_queue_pair_lends_nothing(void **state)
+/* No STag stays open after the end of a connection. */
+static void failed_queue_pair_leaves_no_stag_open(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct ibv_sge sge[2];
-	struct stagdv_advertise cmd = lend_mine(p, sge);
+	struct stagdv_advertise cmd = advertise_mine(p, sge);
 	struct ibv_qp_ex *ex;
 	uint32_t stag;
 
 	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
-	ex = begin(p, 5);
+	ex = start_list(p, 5);
 	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	assert_int_equal(wait_wc(p).status, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(open_stags(p), 0);
 }
 
-/* In the error state a list is taken, and comes straight back. */
-static void a_failed_queue_pair_flushes(void **state)
+/* In the error state a list is accepted, and flushed at once. */
+static void failed_queue_pair_flushes_lists(void **state)
 {
 	struct pair *p = *state;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
 
-	struct ibv_qp_ex *ex = begin(p, 5);
+	struct ibv_qp_ex *ex = start_list(p, 5);
 
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
@@ -427,21 +427,21 @@ static void a_failed_queue_pair_flushes(void **state)
 	assert_int_equal(wc.qp_num, p->a->qp_num);
 }
 
-static void a_setter_needs_a_request(void **state)
+static void setter_without_a_request_is_refused(void **state)
 {
 	struct pair *p = *state;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 }
 
 /* Operations not requested at creation are refused, as are those that iWARP does not have. */
-static void operations_not_asked_for_are_refused(void **state)
+static void operations_not_requested_at_creation_are_refused(void **state)
 {
 	struct pair *p = *state;
 	uint64_t all = to_stag_qp(p->a)->config.send_ops;
-	struct ibv_qp_ex *ex = begin(p, 1);
+	struct ibv_qp_ex *ex = start_list(p, 1);
 
 	to_stag_qp(p->a)->config.send_ops = IBV_QP_EX_WITH_SEND;
 	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
@@ -449,13 +449,13 @@ static void operations_not_asked_for_are_refused(void **state)
 	to_stag_qp(p->a)->config.send_ops = all;
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	ibv_wr_send_tso(ex, p->mine, 14, 1000);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	ibv_wr_atomic_write(ex, p->mr->rkey, (uintptr_t)p->theirs, p->mine);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
-	ex = begin(p, 1);
+	ex = start_list(p, 1);
 	ibv_wr_send(ex);
 	ibv_wr_set_ud_addr(ex, NULL, 1, 2);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
@@ -467,35 +467,37 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_send_arrives, connect_pair, close_pair),
 		cmocka_unit_test_setup_teardown(immediate_data_arrives, connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(a_write_with_immediate_tells_its_target,
+		cmocka_unit_test_setup_teardown(write_with_immediate_completes_a_receive,
 						connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(a_list_is_done_in_order, connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(atomics_give_the_value_before, connect_pair,
+		cmocka_unit_test_setup_teardown(list_is_carried_out_in_order, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(atomics_return_the_previous_value, connect_pair,
 						close_pair),
 		cmocka_unit_test_setup_teardown(inline_data_is_copied, connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(several_pieces_are_gathered, connect_pair,
+		cmocka_unit_test_setup_teardown(several_sges_are_gathered, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(a_window_lives_from_bind_to_invalidate,
+		cmocka_unit_test_setup_teardown(window_is_valid_from_bind_to_invalidate,
 						connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(an_aborted_list_was_never_there, connect_pair,
+		cmocka_unit_test_setup_teardown(aborted_list_posts_nothing, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(an_error_drops_the_whole_list, connect_pair,
+		cmocka_unit_test_setup_teardown(error_drops_the_whole_list, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(more_than_the_queue_holds_is_enomem, connect_pair,
-						close_pair),
-		cmocka_unit_test_setup_teardown(an_unconnected_queue_pair_takes_nothing,
+		cmocka_unit_test_setup_teardown(list_longer_than_the_queue_returns_enomem,
 						connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(commands_lend_and_end_in_lists, connect_pair,
+		cmocka_unit_test_setup_teardown(unconnected_queue_pair_refuses_lists, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(a_list_that_is_dropped_lends_nothing, connect_pair,
+		cmocka_unit_test_setup_teardown(commands_are_advertised_and_closed_in_lists,
+						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(dropped_list_leaves_no_stag_open, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(a_failed_queue_pair_lends_nothing, connect_pair,
+		cmocka_unit_test_setup_teardown(failed_queue_pair_leaves_no_stag_open, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(a_failed_queue_pair_flushes, connect_pair,
+		cmocka_unit_test_setup_teardown(failed_queue_pair_flushes_lists, connect_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(a_setter_needs_a_request, connect_pair, close_pair),
-		cmocka_unit_test_setup_teardown(operations_not_asked_for_are_refused, connect_pair,
+		cmocka_unit_test_setup_teardown(setter_without_a_request_is_refused, connect_pair,
 						close_pair),
+		cmocka_unit_test_setup_teardown(operations_not_requested_at_creation_are_refused,
+						connect_pair, close_pair),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

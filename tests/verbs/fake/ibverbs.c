@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ibverbs.c - a libibverbs.so.1 that only says which of its functions was
- * called. Stands where rdma-core's would, for test_real.c.
+ * ibverbs.c - a libibverbs.so.1 that records which of its functions was called. Takes the place of
+ * rdma-core's library in test_real.c.
  *
- * The functions take what comes and give back one value: what they are called
- * with is the caller's business, and he checks what he gets.
+ * The functions accept any arguments and return one fixed value; the caller checks what it gets.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +21,7 @@ EXPORT void *fake_device_list[2]; /* filled by the test; NULL-terminated */
 		return 42;                                                                         \
 	}
 
-/* One whose part a test plays itself, if it wants to. */
+/* Defines a function that a test may replace with its own. */
 #define PLAYED(name)                                                                               \
 	EXPORT intptr_t (*fake_##name)(intptr_t a, intptr_t b, intptr_t c, intptr_t d);            \
 	EXPORT intptr_t name(intptr_t a, intptr_t b, intptr_t c, intptr_t d);                      \
@@ -107,7 +106,7 @@ EXPORT void ibv_free_device_list(void **list)
 	fake_called = list == fake_device_list ? "ibv_free_device_list" : "a stranger's list";
 }
 
-/* As rdma-core's, it asks for the list through the symbol that programs use. */
+/* Like rdma-core's function, fetches the device list through the symbol that programs use. */
 EXPORT void *ibv_import_device(int fd);
 EXPORT void *ibv_import_device(int fd)
 {
