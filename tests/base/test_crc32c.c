@@ -186,11 +186,11 @@ static void a_crc_taken_in_pieces_is_the_same(void **state)
 static void no_implementation_reads_past_the_end(void **state)
 {
 	for (size_t len = 1; len < 1200; len += 1 + len / 40) {
-		uint8_t *p = before_the_abyss(len);
+		uint8_t *p = alloc_before_guard_page(len);
 
 		fill_with_noise(p, len);
 		assert_all_implementations_agree(CRC32C_INIT, p, len);
-		give_back_the_abyss(p, len);
+		free_before_guard_page(p, len);
 	}
 }
 
@@ -209,11 +209,11 @@ static void copies_have_the_bytes_and_their_crc(void **state)
 static void no_copy_reads_past_the_end(void **state)
 {
 	for (size_t len = 1; len < 1200; len += 1 + len / 40) {
-		uint8_t *p = before_the_abyss(len);
+		uint8_t *p = alloc_before_guard_page(len);
 
 		fill_with_noise(p, len);
 		assert_copies_are_right(CRC32C_INIT, p, len);
-		give_back_the_abyss(p, len);
+		free_before_guard_page(p, len);
 	}
 }
 

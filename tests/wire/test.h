@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test.h - what the stories about bytes share: cmocka, dice that fall the same
- * way each time, buffers whose ends are guarded.
+ * test.h - shared by the tests of bytes: cmocka, a random generator with a fixed seed, buffers that
+ * end at a guard page.
  */
 #ifndef STAG_TEST_WIRE_H
 #define STAG_TEST_WIRE_H
@@ -21,7 +21,7 @@
 
 static uint64_t dice_state = 0x9e3779b97f4a7c15u;
 
-/* xorshift64: the same throws in every run. */
+/* xorshift64 with a fixed seed: the same numbers in every run. */
 static inline uint64_t dice(void)
 {
 	dice_state ^= dice_state << 13;
@@ -36,8 +36,8 @@ static inline void fill_with_noise(uint8_t *p, size_t len)
 		*p++ = (uint8_t)dice();
 }
 
-/* The last len bytes before a page that nobody may touch: a read past them is a crash. */
-static inline uint8_t *before_the_abyss(size_t len)
+/* Returns len bytes that end at an inaccessible page: a read past them crashes. */
+static inline uint8_t *alloc_before_guard_page(size_t len)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t room = (len + page - 1) / page * page + page;
@@ -48,7 +48,7 @@ static inline uint8_t *before_the_abyss(size_t len)
 	return p + room - page - len;
 }
 
-static inline void give_back_the_abyss(uint8_t *p, size_t len)
+static inline void free_before_guard_page(uint8_t *p, size_t len)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t room = (len + page - 1) / page * page + page;

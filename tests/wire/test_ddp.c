@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_ddp.c - segment headers, byte for byte and back.
+ * test_ddp.c - segment headers, encoded byte for byte and decoded.
  */
 #include "test.h"
 
@@ -19,7 +19,7 @@ static void assert_same_header(const struct ddp_hdr *a, const struct ddp_hdr *b)
 	assert_int_equal(a->mo, b->mo);
 }
 
-static void a_tagged_header_is_14_bytes_in_order(void **state)
+static void tagged_header_is_14_bytes_in_order(void **state)
 {
 	const struct ddp_hdr h = {.tagged = true,
 				  .last = true,
@@ -34,7 +34,7 @@ static void a_tagged_header_is_14_bytes_in_order(void **state)
 	assert_memory_equal(buf, wanted, sizeof(wanted));
 }
 
-static void an_untagged_header_is_18_bytes_in_order(void **state)
+static void untagged_header_is_18_bytes_in_order(void **state)
 {
 	const struct ddp_hdr h = {.last = true,
 				  .opcode = RDMAP_SEND_INV,
@@ -50,7 +50,7 @@ static void an_untagged_header_is_18_bytes_in_order(void **state)
 	assert_memory_equal(buf, wanted, sizeof(wanted));
 }
 
-/* The first two bytes of each message that there is, last segment. */
+/* The first two bytes of the last segment of each message type. */
 static void each_opcode_has_its_control_bytes(void **state)
 {
 	static const struct {
@@ -80,7 +80,7 @@ static void each_opcode_has_its_control_bytes(void **state)
 	}
 }
 
-static void a_solicited_send_with_immediate_sets_its_bit(void **state)
+static void solicited_send_with_immediate_sets_the_se_bit(void **state)
 {
 	const struct ddp_hdr h = {.opcode = RDMAP_SEND_IMM, .rsv = RDMAP_RSV_SE};
 	uint8_t buf[DDP_MAX_HDR];
@@ -108,23 +108,23 @@ static struct ddp_hdr any_header(bool tagged, bool last, uint8_t opcode)
 	return h;
 }
 
-static void every_header_comes_back_as_it_was(void **state)
+static void every_header_survives_encode_and_decode(void **state)
 {
 	for (int i = 0; i < 10000; i++) {
 		struct ddp_hdr h = any_header(i & 1, i & 2, (i >> 2) & 15), seen;
 		size_t len = h.tagged ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN;
-		uint8_t *buf = before_the_abyss(len);
+		uint8_t *buf = alloc_before_guard_page(len);
 
 		assert_int_equal(ddp_encode(&h, buf), len);
 		assert_int_equal(ddp_hdr_len(buf[0]), len);
 		assert_no_fault(ddp_decode(buf, &seen));
 		assert_same_header(&h, &seen);
-		give_back_the_abyss(buf, len);
+		free_before_guard_page(buf, len);
 	}
 }
 
-/* Two of them are kept as they came: what they mean the connection says. */
-static void reserved_bits_of_ddp_are_not_looked_at(void **state)
+/* Two of the bits are kept as received: the connection decides on their meaning. */
+static void reserved_bits_of_ddp_are_ignored(void **state)
 {
 	struct ddp_hdr h = any_header(false, true, RDMAP_SEND), seen;
 	uint8_t buf[DDP_MAX_HDR];
@@ -137,7 +137,7 @@ static void reserved_bits_of_ddp_are_not_looked_at(void **state)
 	assert_same_header(&h, &seen);
 }
 
-static void another_ddp_version_is_that_of_the_segments_kind(void **state)
+static void wrong_ddp_version_is_a_fault_of_the_segments_buffer_model(void **state)
 {
 	struct ddp_hdr seen = {.msn = 77};
 	uint8_t buf[DDP_MAX_HDR] = {0};
@@ -155,7 +155,7 @@ static void another_ddp_version_is_that_of_the_segments_kind(void **state)
 }
 
 /* 0 is the RDMA Consortium's version. */
-static void another_rdmap_version_is_refused(void **state)
+static void wrong_rdmap_version_is_refused(void **state)
 {
 	struct ddp_hdr seen;
 	uint8_t buf[DDP_MAX_HDR] = {DDP_L | 1};
@@ -168,7 +168,7 @@ static void another_rdmap_version_is_refused(void **state)
 	}
 }
 
-static void a_wrong_ddp_version_is_told_before_rdmaps(void **state)
+static void wrong_ddp_version_is_reported_before_a_wrong_rdmap_version(void **state)
 {
 	struct ddp_hdr seen;
 	uint8_t buf[DDP_MAX_HDR] = {DDP_T | 2, 0xc0};
@@ -179,15 +179,15 @@ static void a_wrong_ddp_version_is_told_before_rdmaps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_tagged_header_is_14_bytes_in_order),
-		cmocka_unit_test(an_untagged_header_is_18_bytes_in_order),
+		cmocka_unit_test(tagged_header_is_14_bytes_in_order),
+		cmocka_unit_test(untagged_header_is_18_bytes_in_order),
 		cmocka_unit_test(each_opcode_has_its_control_bytes),
-		cmocka_unit_test(a_solicited_send_with_immediate_sets_its_bit),
-		cmocka_unit_test(every_header_comes_back_as_it_was),
-		cmocka_unit_test(reserved_bits_of_ddp_are_not_looked_at),
-		cmocka_unit_test(another_ddp_version_is_that_of_the_segments_kind),
-		cmocka_unit_test(another_rdmap_version_is_refused),
-		cmocka_unit_test(a_wrong_ddp_version_is_told_before_rdmaps),
+		cmocka_unit_test(solicited_send_with_immediate_sets_the_se_bit),
+		cmocka_unit_test(every_header_survives_encode_and_decode),
+		cmocka_unit_test(reserved_bits_of_ddp_are_ignored),
+		cmocka_unit_test(wrong_ddp_version_is_a_fault_of_the_segments_buffer_model),
+		cmocka_unit_test(wrong_rdmap_version_is_refused),
+		cmocka_unit_test(wrong_ddp_version_is_reported_before_a_wrong_rdmap_version),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

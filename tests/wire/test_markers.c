@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_markers.c - a marker at every 512th byte of the stream, wherever an FPDU
- * begins, pointing to that beginning.
+ * test_markers.c - a marker at every 512th byte of the stream, wherever an FPDU begins, pointing to
+ * the beginning of its FPDU.
  */
 #include "test.h"
 
@@ -23,7 +23,7 @@ static void assert_marker(const uint8_t *p, uint16_t wanted_ptr)
 	assert_int_equal(get_be16(p + 2), wanted_ptr);
 }
 
-/* Byte by byte, as the RFC tells it, to compare with. */
+/* Inserts markers byte by byte, as the RFC describes it, for comparison. */
 static size_t insert_slowly(uint64_t pos, size_t len, uint8_t *to)
 {
 	size_t begin = pos % 512 ? 0 : 4, out = 0;
@@ -39,14 +39,14 @@ static size_t insert_slowly(uint64_t pos, size_t len, uint8_t *to)
 	return out;
 }
 
-static void the_first_fpdu_begins_with_a_marker_that_says_0(void **state)
+static void first_fpdu_begins_with_a_marker_that_holds_0(void **state)
 {
 	assert_int_equal(markers_insert(0, fpdu, 48, raw), 52);
 	assert_marker(raw, 0);
 	assert_memory_equal(raw + 4, fpdu, 48);
 }
 
-/* RFC 5044 appendix B's second FPDU: a marker 20 bytes behind its beginning. */
+/* RFC 5044 appendix B's second FPDU has a marker 20 bytes behind its beginning. */
 static void rfc5044_second_vector_has_its_marker_at_20(void **state)
 {
 	const uint64_t pos = 512 - 20;
@@ -57,15 +57,15 @@ static void rfc5044_second_vector_has_its_marker_at_20(void **state)
 	assert_memory_equal(raw + 24, fpdu + 20, 28);
 }
 
-/* The marker belongs to this FPDU and holds 0, and the next one counts from behind it. */
-static void a_marker_right_before_the_length_field_says_0(void **state)
+/* The marker belongs to this FPDU and holds 0; the next marker counts from behind it. */
+static void marker_right_before_the_length_field_holds_0(void **state)
 {
 	assert_int_equal(markers_insert(1024, fpdu, 600, raw), 608);
 	assert_marker(raw, 0);
 	assert_marker(raw + 512, 508);
 }
 
-static void a_marker_between_pad_and_crc_is_this_fpdus(void **state)
+static void marker_between_pad_and_crc_belongs_to_its_fpdu(void **state)
 {
 	const size_t len = fpdu_len(40);
 	const uint64_t pos = 512 - (len - MPA_CRC_LEN);
@@ -75,7 +75,7 @@ static void a_marker_between_pad_and_crc_is_this_fpdus(void **state)
 	assert_memory_equal(raw + len, fpdu + len - 4, 4);
 }
 
-/* Due exactly behind the CRC: the next FPDU's. */
+/* A marker due exactly behind the CRC belongs to the next FPDU. */
 static void no_marker_follows_the_crc(void **state)
 {
 	assert_int_equal(markers_raw_len(512 - 48, 48), 48);
@@ -95,8 +95,8 @@ static void all_markers_of_an_fpdu_point_to_its_beginning(void **state)
 	assert_int_equal(raw_len, 5000 + 4 * seen);
 }
 
-/* Every phase of 512, lengths about the interval, and a length of many intervals. */
-static void markers_at_each_phase_are_where_the_rfc_wants_them(void **state)
+/* Tests every phase of 512, lengths around the interval, and a length of many intervals. */
+static void markers_at_each_phase_are_where_the_rfc_requires_them(void **state)
 {
 	for (uint64_t pos = 0; pos < 512; pos += 4)
 		for (size_t len = 20; len < 5200; len += 4 + len / 6 / 4 * 4) {
@@ -119,7 +119,7 @@ static void markers_are_stripped_at_each_phase(void **state)
 		}
 }
 
-static void markers_come_out_in_place(void **state)
+static void markers_are_stripped_in_place(void **state)
 {
 	size_t raw_len = markers_insert(512 * 7 + 8, fpdu, 3000, raw);
 
@@ -127,7 +127,7 @@ static void markers_come_out_in_place(void **state)
 	assert_memory_equal(raw, fpdu, 3000);
 }
 
-static void the_largest_fpdu_goes_and_comes(void **state)
+static void largest_fpdu_survives_insertion_and_stripping(void **state)
 {
 	const size_t len = fpdu_len(65535);
 	size_t raw_len = markers_insert(512, fpdu, len, raw);
@@ -136,8 +136,8 @@ static void the_largest_fpdu_goes_and_comes(void **state)
 	assert_memory_equal(back, fpdu, len);
 }
 
-/* FPDUPTR has 16 bits; RFC 5044's limit on a ULPDU is what keeps it in them. */
-static void the_last_marker_of_the_largest_ulpdu_still_fits_its_pointer(void **state)
+/* FPDUPTR has 16 bits; RFC 5044's limit on a ULPDU keeps the pointer within them. */
+static void last_marker_of_the_largest_ulpdu_fits_its_pointer(void **state)
 {
 	const size_t len = fpdu_len(MPA_MAX_ULPDU);
 
@@ -145,7 +145,7 @@ static void the_last_marker_of_the_largest_ulpdu_still_fits_its_pointer(void **s
 		assert_true(markers_raw_len(pos, len) <= 65536);
 }
 
-static void the_position_may_be_beyond_4_gib(void **state)
+static void stream_position_may_be_beyond_4_gib(void **state)
 {
 	const uint64_t pos = (5ull << 32) + 512 - 20;
 
@@ -154,7 +154,7 @@ static void the_position_may_be_beyond_4_gib(void **state)
 	assert_int_equal(markers_strip(pos, raw, 52, back), 48);
 }
 
-static void a_marker_that_points_elsewhere_is_refused(void **state)
+static void marker_with_a_wrong_pointer_is_refused(void **state)
 {
 	const uint64_t pos = 512 - 20;
 	size_t raw_len = markers_insert(pos, fpdu, 1100, raw);
@@ -170,7 +170,7 @@ static void a_marker_that_points_elsewhere_is_refused(void **state)
 	assert_int_equal(markers_strip(pos, raw, raw_len, back), 1100);
 }
 
-static void a_marker_before_the_length_field_must_say_0(void **state)
+static void marker_before_the_length_field_must_hold_0(void **state)
 {
 	size_t raw_len = markers_insert(0, fpdu, 48, raw);
 
@@ -179,7 +179,7 @@ static void a_marker_before_the_length_field_must_say_0(void **state)
 }
 
 /* RFC 5044 §4.3: RESERVED is ignored, the pointer's low bits are taken as zero. */
-static void reserved_parts_of_a_marker_are_not_looked_at(void **state)
+static void reserved_parts_of_a_marker_are_ignored(void **state)
 {
 	size_t raw_len = markers_insert(512 - 20, fpdu, 48, raw);
 
@@ -189,39 +189,39 @@ static void reserved_parts_of_a_marker_are_not_looked_at(void **state)
 	assert_memory_equal(back, fpdu, 48);
 }
 
-static void bytes_that_end_in_a_marker_hold_no_whole_fpdu(void **state)
+static void bytes_that_end_in_a_marker_are_no_whole_fpdu(void **state)
 {
 	const uint64_t pos = 512 - 20;
 
 	markers_insert(pos, fpdu, 48, raw);
 	for (size_t raw_len = 21; raw_len <= 24; raw_len++) {
-		uint8_t *part = before_the_abyss(raw_len);
+		uint8_t *part = alloc_before_guard_page(raw_len);
 
 		memcpy(part, raw, raw_len);
 		assert_int_equal(markers_strip(pos, part, raw_len, back), -EPROTO);
-		give_back_the_abyss(part, raw_len);
+		free_before_guard_page(part, raw_len);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_first_fpdu_begins_with_a_marker_that_says_0),
+		cmocka_unit_test(first_fpdu_begins_with_a_marker_that_holds_0),
 		cmocka_unit_test(rfc5044_second_vector_has_its_marker_at_20),
-		cmocka_unit_test(a_marker_right_before_the_length_field_says_0),
-		cmocka_unit_test(a_marker_between_pad_and_crc_is_this_fpdus),
+		cmocka_unit_test(marker_right_before_the_length_field_holds_0),
+		cmocka_unit_test(marker_between_pad_and_crc_belongs_to_its_fpdu),
 		cmocka_unit_test(no_marker_follows_the_crc),
 		cmocka_unit_test(all_markers_of_an_fpdu_point_to_its_beginning),
-		cmocka_unit_test(markers_at_each_phase_are_where_the_rfc_wants_them),
+		cmocka_unit_test(markers_at_each_phase_are_where_the_rfc_requires_them),
 		cmocka_unit_test(markers_are_stripped_at_each_phase),
-		cmocka_unit_test(markers_come_out_in_place),
-		cmocka_unit_test(the_largest_fpdu_goes_and_comes),
-		cmocka_unit_test(the_last_marker_of_the_largest_ulpdu_still_fits_its_pointer),
-		cmocka_unit_test(the_position_may_be_beyond_4_gib),
-		cmocka_unit_test(a_marker_that_points_elsewhere_is_refused),
-		cmocka_unit_test(a_marker_before_the_length_field_must_say_0),
-		cmocka_unit_test(reserved_parts_of_a_marker_are_not_looked_at),
-		cmocka_unit_test(bytes_that_end_in_a_marker_hold_no_whole_fpdu),
+		cmocka_unit_test(markers_are_stripped_in_place),
+		cmocka_unit_test(largest_fpdu_survives_insertion_and_stripping),
+		cmocka_unit_test(last_marker_of_the_largest_ulpdu_fits_its_pointer),
+		cmocka_unit_test(stream_position_may_be_beyond_4_gib),
+		cmocka_unit_test(marker_with_a_wrong_pointer_is_refused),
+		cmocka_unit_test(marker_before_the_length_field_must_hold_0),
+		cmocka_unit_test(reserved_parts_of_a_marker_are_ignored),
+		cmocka_unit_test(bytes_that_end_in_a_marker_are_no_whole_fpdu),
 	};
 
 	return cmocka_run_group_tests(tests, make_noise, NULL);

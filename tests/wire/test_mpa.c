@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_mpa.c - start-up frames of every kind, in pieces and in disguise, and the
- * size of an FPDU.
+ * test_mpa.c - start-up frames of every kind, whole, in pieces and malformed, and the size of an
+ * FPDU.
  */
 #include "test.h"
 
@@ -11,7 +11,7 @@ enum { REQUEST = false, REPLY = true };
 
 static const uint8_t private_data[MPA_MAX_PRIVATE] = {'h', 'e', 'l', 'l', 'o', 0, 0xff};
 
-/* A frame's fixed part, as a peer might have written it. */
+/* Writes a frame's fixed part, as a peer might. */
 static size_t write_fixed(uint8_t *buf, bool reply, uint8_t flags, uint8_t rev, uint16_t length)
 {
 	memcpy(buf, reply ? "MPA ID Rep Frame" : "MPA ID Req Frame", 16);
@@ -21,7 +21,7 @@ static size_t write_fixed(uint8_t *buf, bool reply, uint8_t flags, uint8_t rev, 
 	return MPA_FRAME_LEN;
 }
 
-/* The same, with length bytes of private data that begin with these. */
+/* Writes a frame with length bytes of private data that begin with these. */
 static size_t write_frame(uint8_t *buf, bool reply, uint8_t flags, uint8_t rev, uint16_t length,
 			  const void *lead, size_t lead_len)
 {
@@ -48,7 +48,7 @@ static void assert_same_frame(const struct mpa_frame *a, const struct mpa_frame 
 		assert_memory_equal(a->private_data, b->private_data, a->private_len);
 }
 
-static void assert_comes_back(const struct mpa_frame *f)
+static void assert_survives_encode_and_decode(const struct mpa_frame *f)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	struct mpa_frame seen;
@@ -59,7 +59,7 @@ static void assert_comes_back(const struct mpa_frame *f)
 	assert_same_frame(f, &seen);
 }
 
-/* ---- what we write ------------------------------------------------------- */
+/* ---- frames that we write ------------------------------------------------ */
 
 static void revision_1_request_is_the_rfcs_bytes(void **state)
 {
@@ -72,7 +72,7 @@ static void revision_1_request_is_the_rfcs_bytes(void **state)
 	assert_memory_equal(buf, wanted, MPA_FRAME_LEN);
 }
 
-/* A is beside IRD with B, C and D are beside ORD. */
+/* A is in the IRD word with B; C and D are in the ORD word. */
 static void enhanced_block_has_each_bit_in_its_place(void **state)
 {
 	static const struct {
@@ -129,7 +129,7 @@ static void extension_block_follows_the_enhanced_one(void **state)
 	assert_memory_equal(buf + MPA_FRAME_LEN, wanted, sizeof(wanted));
 }
 
-static void an_offer_adds_one_bit_and_no_byte(void **state)
+static void offer_of_extensions_adds_one_bit_and_no_byte(void **state)
 {
 	struct mpa_frame f = {.flags = MPA_ENHANCED, .rev = 2};
 	uint8_t plain[MPA_FRAME_MAX], offer[MPA_FRAME_MAX];
@@ -171,21 +171,21 @@ static void private_data_that_does_not_fit_is_refused(void **state)
 	}
 }
 
-static void no_byte_is_written_behind_a_buffer(void **state)
+static void no_byte_is_written_beyond_the_buffer(void **state)
 {
 	const struct mpa_frame f = {.flags = MPA_ENHANCED, .rev = 2};
 
 	for (size_t size = 0; size < MPA_FRAME_LEN + 4; size++) {
-		uint8_t *buf = before_the_abyss(size);
+		uint8_t *buf = alloc_before_guard_page(size);
 
 		assert_int_equal(mpa_encode(&f, buf, size), -EMSGSIZE);
-		give_back_the_abyss(buf, size);
+		free_before_guard_page(buf, size);
 	}
 }
 
-/* ---- what comes back ----------------------------------------------------- */
+/* ---- encode and decode --------------------------------------------------- */
 
-static void every_kind_of_frame_comes_back_as_it_was(void **state)
+static void every_kind_of_frame_survives_encode_and_decode(void **state)
 {
 	for (unsigned flags = 0; flags < 256; flags++) {
 		struct mpa_frame f = {.flags = (uint8_t)flags,
@@ -199,18 +199,18 @@ static void every_kind_of_frame_comes_back_as_it_was(void **state)
 			f.ird = (uint16_t)(dice() & MPA_IRD_MASK);
 			f.ord = (uint16_t)(dice() & MPA_IRD_MASK);
 		}
-		assert_comes_back(&f);
+		assert_survives_encode_and_decode(&f);
 		f.reply = true;
 		if (flags & MPA_EXT_ACCEPT) {
 			if (!(flags & MPA_ENHANCED))
 				continue;
 			f.ext = (struct mpa_ext){1, (uint8_t)dice(), (uint16_t)dice()};
 		}
-		assert_comes_back(&f);
+		assert_survives_encode_and_decode(&f);
 	}
 }
 
-static void the_largest_and_the_unnegotiated_depths_come_back(void **state)
+static void largest_and_unnegotiated_depths_survive_encode_and_decode(void **state)
 {
 	static const uint16_t depths[] = {0, 1, 128, 0x3ffe, MPA_DEPTH_NONE};
 
@@ -223,13 +223,13 @@ static void the_largest_and_the_unnegotiated_depths_come_back(void **state)
 						    .ird = depths[i],
 						    .ord = depths[k]};
 
-			assert_comes_back(&f);
+			assert_survives_encode_and_decode(&f);
 		}
 }
 
-/* ---- what siw sends (measured, Linux 6.1) -------------------------------- */
+/* ---- frames that siw sends (measured, Linux 6.1) ------------------------- */
 
-static void siws_request_is_understood(void **state)
+static void request_of_siw_is_decoded(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	static const uint8_t enhanced[] = {0x00, 0x01, 0x00, 0x01};
@@ -241,8 +241,8 @@ static void siws_request_is_understood(void **state)
 			  &(struct mpa_frame){.flags = MPA_ENHANCED, .rev = 2, .ird = 1, .ord = 1});
 }
 
-/* siw has no markers, and says so: 20 01 0000, then it closes. */
-static void siws_reject_of_markers_is_understood(void **state)
+/* siw does not support markers, and rejects with 20 01 0000; then it closes. */
+static void reject_of_markers_by_siw_is_decoded(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	size_t len = write_fixed(buf, REPLY, 0x20, 1, 0);
@@ -253,7 +253,7 @@ static void siws_reject_of_markers_is_understood(void **state)
 }
 
 /* The peer echoes every flag of the request, our offer and its own GSO bit among them. */
-static void echoed_reserved_bits_are_kept_and_accept_nothing(void **state)
+static void echoed_reserved_bits_do_not_accept_the_extensions(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	static const uint8_t enhanced[] = {0x00, 0x80, 0x00, 0x80};
@@ -267,7 +267,7 @@ static void echoed_reserved_bits_are_kept_and_accept_nothing(void **state)
 	assert_int_equal(f.private_len, 0);
 }
 
-static void revision_0_is_taken_as_1(void **state)
+static void revision_0_is_treated_as_1(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	size_t len = write_fixed(buf, REQUEST, 0, 0, 0);
@@ -291,7 +291,7 @@ static void s_is_a_reserved_bit_before_revision_2(void **state)
 	assert_memory_equal(f.private_data, "hi", 2);
 }
 
-static void rtr_options_mean_nothing_outside_peer_to_peer_mode(void **state)
+static void rtr_options_are_ignored_outside_peer_to_peer_mode(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	static const uint8_t enhanced[] = {0x40, 0x02, 0xc0, 0x03};
@@ -305,7 +305,7 @@ static void rtr_options_mean_nothing_outside_peer_to_peer_mode(void **state)
 	assert_int_equal(f.ord, 3);
 }
 
-static void an_accept_without_the_magic_is_no_accept(void **state)
+static void extension_block_without_the_magic_is_no_accept(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	static const uint8_t blocks[] = {0, 1, 0, 1, 'S', 't', 'a', 'g', 1, 0, 0, 7};
@@ -319,13 +319,13 @@ static void an_accept_without_the_magic_is_no_accept(void **state)
 	assert_int_equal(f.private_len, 16);
 }
 
-/* A stranger may have put the reserved bit there; the magic's beginning is not the magic. */
-static void an_accept_with_half_a_block_is_no_accept(void **state)
+/* Another implementation may have set the reserved bit; a part of the magic is not the magic. */
+static void partial_extension_block_is_no_accept(void **state)
 {
 	static const uint8_t blocks[] = {0, 1, 0, 1, 'S', 't', 'A', 'g', 1, 0, 0};
 
 	for (uint16_t length = 4; length <= sizeof(blocks); length++) {
-		uint8_t *buf = before_the_abyss((size_t)MPA_FRAME_LEN + length);
+		uint8_t *buf = alloc_before_guard_page((size_t)MPA_FRAME_LEN + length);
 		size_t len = write_frame(buf, REPLY, MPA_ENHANCED | MPA_EXT_ACCEPT, 2, length,
 					 blocks, length);
 		struct mpa_frame f;
@@ -333,11 +333,11 @@ static void an_accept_with_half_a_block_is_no_accept(void **state)
 		assert_int_equal(mpa_decode(buf, len, REPLY, &f), len);
 		assert_int_equal(f.flags, MPA_ENHANCED);
 		assert_int_equal(f.private_len, length - 4);
-		give_back_the_abyss(buf, len);
+		free_before_guard_page(buf, len);
 	}
 }
 
-static void an_accept_needs_the_enhanced_block(void **state)
+static void extension_block_without_the_enhanced_block_is_no_accept(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	static const uint8_t block[] = {'S', 't', 'A', 'g', 1, 0, 0, 7};
@@ -362,9 +362,9 @@ static void a_request_never_carries_an_extension_block(void **state)
 	assert_int_equal(f.private_len, 8);
 }
 
-/* ---- in pieces, and hostile ---------------------------------------------- */
+/* ---- partial and malicious frames ---------------------------------------- */
 
-static void each_prefix_of_a_frame_asks_for_more(void **state)
+static void each_prefix_of_a_frame_returns_eagain(void **state)
 {
 	uint8_t whole[MPA_FRAME_MAX];
 	const struct mpa_frame sent = {.reply = true,
@@ -376,17 +376,17 @@ static void each_prefix_of_a_frame_asks_for_more(void **state)
 	int len = mpa_encode(&sent, whole, sizeof(whole));
 
 	for (size_t n = 0; n < (size_t)len; n++) {
-		uint8_t *prefix = before_the_abyss(n);
+		uint8_t *prefix = alloc_before_guard_page(n);
 		struct mpa_frame f = {.rev = 77};
 
 		memcpy(prefix, whole, n);
 		assert_int_equal(mpa_decode(prefix, n, REPLY, &f), -EAGAIN);
 		assert_int_equal(f.rev, 77); /* outputs on success only */
-		give_back_the_abyss(prefix, n);
+		free_before_guard_page(prefix, n);
 	}
 }
 
-static void bytes_behind_a_frame_are_left_alone(void **state)
+static void bytes_behind_a_frame_are_not_consumed(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX + 10];
 	size_t len = write_fixed(buf, REQUEST, 0, 1, 0);
@@ -397,8 +397,11 @@ static void bytes_behind_a_frame_are_left_alone(void **state)
 	assert_int_equal(f.private_len, 0);
 }
 
-/* Two initiators that meet, or a stranger, are seen at the first byte that differs. */
-static void a_wrong_key_is_refused_as_soon_as_it_shows(void **state)
+/*
+ * Two initiators that connect to each other, or another protocol, are detected at the first byte
+ * that differs.
+ */
+static void wrong_key_is_refused_at_its_first_wrong_byte(void **state)
 {
 	uint8_t buf[MPA_FRAME_MAX];
 	struct mpa_frame f;
@@ -485,7 +488,7 @@ static void mulpdu_stays_in_its_range(void **state)
 	}
 }
 
-static void an_fpdu_of_mulpdu_size_fits_its_segment_with_its_markers(void **state)
+static void fpdu_of_mulpdu_size_with_markers_fits_its_segment(void **state)
 {
 	for (unsigned emss = 160; emss < 66000; emss += 1 + emss % 7)
 		for (uint64_t pos = 0; pos < MARKER_INTERVAL; pos += 4) {
@@ -505,31 +508,31 @@ int main(void)
 		cmocka_unit_test(enhanced_block_has_each_bit_in_its_place),
 		cmocka_unit_test(rtr_options_are_not_sent_outside_peer_to_peer_mode),
 		cmocka_unit_test(extension_block_follows_the_enhanced_one),
-		cmocka_unit_test(an_offer_adds_one_bit_and_no_byte),
+		cmocka_unit_test(offer_of_extensions_adds_one_bit_and_no_byte),
 		cmocka_unit_test(private_data_that_does_not_fit_is_refused),
-		cmocka_unit_test(no_byte_is_written_behind_a_buffer),
-		cmocka_unit_test(every_kind_of_frame_comes_back_as_it_was),
-		cmocka_unit_test(the_largest_and_the_unnegotiated_depths_come_back),
-		cmocka_unit_test(siws_request_is_understood),
-		cmocka_unit_test(siws_reject_of_markers_is_understood),
-		cmocka_unit_test(echoed_reserved_bits_are_kept_and_accept_nothing),
-		cmocka_unit_test(revision_0_is_taken_as_1),
+		cmocka_unit_test(no_byte_is_written_beyond_the_buffer),
+		cmocka_unit_test(every_kind_of_frame_survives_encode_and_decode),
+		cmocka_unit_test(largest_and_unnegotiated_depths_survive_encode_and_decode),
+		cmocka_unit_test(request_of_siw_is_decoded),
+		cmocka_unit_test(reject_of_markers_by_siw_is_decoded),
+		cmocka_unit_test(echoed_reserved_bits_do_not_accept_the_extensions),
+		cmocka_unit_test(revision_0_is_treated_as_1),
 		cmocka_unit_test(s_is_a_reserved_bit_before_revision_2),
-		cmocka_unit_test(rtr_options_mean_nothing_outside_peer_to_peer_mode),
-		cmocka_unit_test(an_accept_without_the_magic_is_no_accept),
-		cmocka_unit_test(an_accept_with_half_a_block_is_no_accept),
-		cmocka_unit_test(an_accept_needs_the_enhanced_block),
+		cmocka_unit_test(rtr_options_are_ignored_outside_peer_to_peer_mode),
+		cmocka_unit_test(extension_block_without_the_magic_is_no_accept),
+		cmocka_unit_test(partial_extension_block_is_no_accept),
+		cmocka_unit_test(extension_block_without_the_enhanced_block_is_no_accept),
 		cmocka_unit_test(a_request_never_carries_an_extension_block),
-		cmocka_unit_test(each_prefix_of_a_frame_asks_for_more),
-		cmocka_unit_test(bytes_behind_a_frame_are_left_alone),
-		cmocka_unit_test(a_wrong_key_is_refused_as_soon_as_it_shows),
+		cmocka_unit_test(each_prefix_of_a_frame_returns_eagain),
+		cmocka_unit_test(bytes_behind_a_frame_are_not_consumed),
+		cmocka_unit_test(wrong_key_is_refused_at_its_first_wrong_byte),
 		cmocka_unit_test(a_revision_above_2_is_refused),
 		cmocka_unit_test(private_data_above_512_is_refused_unread),
 		cmocka_unit_test(private_data_too_short_for_the_enhanced_block_is_refused),
 		cmocka_unit_test(an_fpdu_is_a_multiple_of_four),
 		cmocka_unit_test(mulpdu_fills_a_segment),
 		cmocka_unit_test(mulpdu_stays_in_its_range),
-		cmocka_unit_test(an_fpdu_of_mulpdu_size_fits_its_segment_with_its_markers),
+		cmocka_unit_test(fpdu_of_mulpdu_size_with_markers_fits_its_segment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rdmap.c - which messages there are, the headers of reads and atomics, and
- * what an atomic makes of a value.
+ * test_rdmap.c - the valid messages, the headers of reads and atomics, and the results of atomics.
  */
 #include "test.h"
 
@@ -11,11 +10,11 @@ enum { TAGGED = -1 };
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
 	 MPA_EXT_FLUSH | MPA_EXT_ESCAPE)
 
-/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own: queue, length (-1: any), cap. */
+/* RFC 5040 figure 4, RFC 7306 figure 3, and stag's own: queue, length (-1: any), capability. */
 static const struct {
 	int queue, length;
 	unsigned cap;
-} book[16] = {
+} messages[16] = {
 	{TAGGED, -1, 0},
 	{1, 28, 0},
 	{TAGGED, -1, 0},
@@ -34,21 +33,24 @@ static const struct {
 	{1, 24, MPA_EXT_FLUSH},
 };
 
-static struct wire_fault by_the_book(const struct ddp_hdr *h, size_t len, unsigned caps)
+static struct wire_fault check_by_table(const struct ddp_hdr *h, size_t len, unsigned caps)
 {
-	bool known = (caps & book[h->opcode].cap) == book[h->opcode].cap;
+	bool known = (caps & messages[h->opcode].cap) == messages[h->opcode].cap;
 
-	if (!known || (book[h->opcode].queue == TAGGED) != h->tagged)
+	if (!known || (messages[h->opcode].queue == TAGGED) != h->tagged)
 		return FAULT_RDMAP_OPCODE;
-	if (!h->tagged && h->qn != (uint32_t)book[h->opcode].queue)
+	if (!h->tagged && h->qn != (uint32_t)messages[h->opcode].queue)
 		return FAULT_DDP_INVALID_QN;
-	if (book[h->opcode].length >= 0 && len != (size_t)book[h->opcode].length)
+	if (messages[h->opcode].length >= 0 && len != (size_t)messages[h->opcode].length)
 		return FAULT_RDMAP_OP_OTHER;
 	return WIRE_OK;
 }
 
-/* Every opcode, with and without T, on every queue, lengths about the fixed ones, all caps. */
-static void each_message_is_what_the_book_says(void **state)
+/*
+ * Tests every opcode, with and without T, on every queue, with lengths around the fixed ones and
+ * all capabilities.
+ */
+static void each_message_is_checked_as_the_rfcs_require(void **state)
 {
 	static const uint32_t queues[] = {0, 1, 2, 3, 4, 0x80000000, 0xffffffff};
 	static const size_t lengths[] = {0,  1,	 3,  4,	 7,  8,	 9,  11, 12,	13,    23,
@@ -64,7 +66,7 @@ static void each_message_is_what_the_book_says(void **state)
 		h.tagged = rest % 2, rest /= 2;
 		h.qn = queues[rest % COUNT(queues)], rest /= COUNT(queues);
 		length = lengths[rest % COUNT(lengths)], rest /= COUNT(lengths);
-		wanted = by_the_book(&h, length, rest);
+		wanted = check_by_table(&h, length, rest);
 		seen = rdmap_check(&h, length, rest);
 		if (wanted.set)
 			assert_fault(seen, wanted);
@@ -73,14 +75,15 @@ static void each_message_is_what_the_book_says(void **state)
 	}
 }
 
-static void a_standard_peer_has_the_eight_opcodes_of_rfc5040(void **state)
+static void standard_peer_may_send_the_eight_opcodes_of_rfc5040(void **state)
 {
 	for (unsigned op = 0; op < 16; op++) {
-		struct ddp_hdr h = {.opcode = (uint8_t)op,
-				    .last = true,
-				    .tagged = op == RDMAP_WRITE || op == RDMAP_READ_RESP,
-				    .qn = book[op].queue < 0 ? 0 : (uint32_t)book[op].queue};
-		size_t length = book[op].length < 0 ? 100 : (size_t)book[op].length;
+		struct ddp_hdr h = {
+			.opcode = (uint8_t)op,
+			.last = true,
+			.tagged = op == RDMAP_WRITE || op == RDMAP_READ_RESP,
+			.qn = messages[op].queue < 0 ? 0 : (uint32_t)messages[op].queue};
+		size_t length = messages[op].length < 0 ? 100 : (size_t)messages[op].length;
 		struct wire_fault seen = rdmap_check(&h, length, 0);
 
 		if (op <= RDMAP_TERMINATE)
@@ -90,7 +93,7 @@ static void a_standard_peer_has_the_eight_opcodes_of_rfc5040(void **state)
 	}
 }
 
-/* Subtype 0 has the bytes that the flush had before there were subtypes. */
+/* Subtype 0 has the bytes that the flush had before subtypes existed. */
 static void flush_is_subtype_0_and_needs_no_escape(void **state)
 {
 	struct ddp_hdr h = {.opcode = RDMAP_ESCAPE, .last = true, .qn = QN_READ};
@@ -100,7 +103,7 @@ static void flush_is_subtype_0_and_needs_no_escape(void **state)
 	assert_no_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH));
 	ddp_encode(&h, buf);
 	assert_int_equal(get_be32(buf + 2), 0);
-	h.ulp |= 0xffffff; /* reserved: ignored */
+	h.ulp |= 0xffffff; /* reserved bits: ignored */
 	assert_no_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH));
 }
 
@@ -119,7 +122,7 @@ static void unknown_subtype_is_refused(void **state)
 	}
 }
 
-static void a_message_of_fixed_length_comes_in_one_segment(void **state)
+static void fixed_length_message_must_be_one_segment(void **state)
 {
 	struct ddp_hdr read = {.opcode = RDMAP_READ_REQ, .qn = QN_READ};
 	struct ddp_hdr send = {.opcode = RDMAP_SEND, .qn = QN_SEND};
@@ -132,7 +135,7 @@ static void a_message_of_fixed_length_comes_in_one_segment(void **state)
 
 static const enum shot_encoding encodings[] = {SHOT_NONE, SHOT_LITERAL, SHOT_OPCODES, SHOT_BITS};
 
-static struct ddp_hdr shot(uint8_t opcode, bool solicited)
+static struct ddp_hdr make_shot_header(uint8_t opcode, bool solicited)
 {
 	return (struct ddp_hdr){.opcode = opcode,
 				.last = true,
@@ -142,8 +145,8 @@ static struct ddp_hdr shot(uint8_t opcode, bool solicited)
 				.msn = 7};
 }
 
-/* Figure 5A with its own opcodes and with ours, figure 5B, and what a standard peer gets. */
-static void each_encoding_has_its_bytes(void **state)
+/* Figure 5A with its own opcodes and with ours, figure 5B, and the bytes for a standard peer. */
+static void each_one_shot_encoding_has_its_bytes(void **state)
 {
 	static const struct {
 		enum shot_encoding e;
@@ -160,26 +163,27 @@ static void each_encoding_has_its_bytes(void **state)
 					  wanted[i].close, wanted[i].close_se};
 
 		for (unsigned k = 0; k < 4; k++) {
-			struct ddp_hdr h =
-				shot(k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE, k & 1);
+			struct ddp_hdr h = make_shot_header(
+				k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE, k & 1);
 			uint8_t buf[DDP_MAX_HDR];
 
 			rdmap_shot_to_wire(&h, wanted[i].e);
 			ddp_encode(&h, buf);
 			assert_memory_equal(buf, bytes[k], 2);
-			/* The STag, but to who would not know what it is. */
+			/* The STag, except to a standard peer, which would not understand it. */
 			assert_int_equal(get_be32(buf + 2),
 					 wanted[i].e == SHOT_NONE && k < 2 ? 0 : 0xa1b2c3d4);
 		}
 	}
 }
 
-static void each_encoding_comes_back(void **state)
+static void each_one_shot_encoding_survives_encode_and_decode(void **state)
 {
 	for (size_t i = 1; i < COUNT(encodings); i++)
 		for (unsigned k = 0; k < 4; k++) {
-			struct ddp_hdr h = shot(k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE,
-						k & 1),
+			struct ddp_hdr h = make_shot_header(
+					       k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE,
+					       k & 1),
 				       seen;
 			uint8_t buf[DDP_MAX_HDR];
 
@@ -191,19 +195,19 @@ static void each_encoding_comes_back(void **state)
 			assert_int_equal(seen.opcode,
 					 k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE);
 			assert_int_equal(seen.ulp, 0xa1b2c3d4);
-			/* The literal ones are sends with an event. */
+			/* Literal one-shot sends are always solicited. */
 			assert_int_equal(seen.rsv, (k & 1) || encodings[i] == SHOT_LITERAL
 							   ? RDMAP_RSV_SE
 							   : 0);
 		}
 }
 
-/* Every other message is what it was, in every encoding, both ways. */
-static void other_messages_are_left_alone(void **state)
+/* Every other message is unchanged in every encoding, in both directions. */
+static void one_shot_encoding_leaves_other_messages_unchanged(void **state)
 {
 	for (size_t i = 0; i < COUNT(encodings); i++)
 		for (uint8_t op = 0; op < 16; op++) {
-			struct ddp_hdr h = shot(op, true), before = h;
+			struct ddp_hdr h = make_shot_header(op, true), before = h;
 
 			if (op == RDMAP_SEND_CLOSE || op == RDMAP_SEND_ADVERTISE ||
 			    (op == RDMAP_IMM && encodings[i] == SHOT_LITERAL))
@@ -215,17 +219,17 @@ static void other_messages_are_left_alone(void **state)
 		}
 }
 
-static void an_encoding_has_no_other_ones_messages(void **state)
+static void messages_of_another_one_shot_encoding_are_refused(void **state)
 {
-	struct ddp_hdr advertise = shot(RDMAP_SEND_ADVERTISE, false);
-	struct ddp_hdr close = shot(RDMAP_SEND_CLOSE, false);
+	struct ddp_hdr advertise = make_shot_header(RDMAP_SEND_ADVERTISE, false);
+	struct ddp_hdr close = make_shot_header(RDMAP_SEND_CLOSE, false);
 
 	assert_fault(rdmap_shot_from_wire(&advertise, SHOT_LITERAL), FAULT_RDMAP_OPCODE);
 	assert_fault(rdmap_shot_from_wire(&advertise, SHOT_BITS), FAULT_RDMAP_OPCODE);
 	assert_fault(rdmap_shot_from_wire(&close, SHOT_BITS), FAULT_RDMAP_OPCODE);
-	/* The bits are reserved ones there. */
+	/* In these encodings the bits are reserved. */
 	for (size_t i = 0; i < 3; i++) {
-		struct ddp_hdr h = shot(RDMAP_SEND, false);
+		struct ddp_hdr h = make_shot_header(RDMAP_SEND, false);
 
 		h.bits = DDP_CLOSE;
 		assert_no_fault(rdmap_shot_from_wire(&h, encodings[i]));
@@ -233,16 +237,16 @@ static void an_encoding_has_no_other_ones_messages(void **state)
 	}
 }
 
-static void bits_that_say_two_things_are_refused(void **state)
+static void contradictory_one_shot_bits_are_refused(void **state)
 {
 	static const uint8_t taken[] = {RDMAP_SEND_INV, RDMAP_SEND_SE_INV, RDMAP_SEND_IMM,
 					RDMAP_IMM};
-	struct ddp_hdr h = shot(RDMAP_SEND, false);
+	struct ddp_hdr h = make_shot_header(RDMAP_SEND, false);
 
 	h.bits = DDP_CLOSE | DDP_ADVERTISE;
 	assert_fault(rdmap_shot_from_wire(&h, SHOT_BITS), FAULT_RDMAP_OP_OTHER);
 	for (size_t i = 0; i < COUNT(taken); i++) {
-		h = shot(taken[i], false);
+		h = make_shot_header(taken[i], false);
 		h.bits = DDP_CLOSE;
 		assert_fault(rdmap_shot_from_wire(&h, SHOT_BITS), FAULT_RDMAP_OP_OTHER);
 	}
@@ -259,7 +263,7 @@ static void a_read_request_is_28_bytes_in_order(void **state)
 					 .src_stag = 0x11121314,
 					 .src_to = 0x15161718191a1b1c};
 	struct rdmap_read_req seen;
-	uint8_t *buf = before_the_abyss(RDMAP_READ_REQ_LEN);
+	uint8_t *buf = alloc_before_guard_page(RDMAP_READ_REQ_LEN);
 
 	rdmap_put_read_req(buf, &r);
 	for (unsigned i = 0; i < RDMAP_READ_REQ_LEN; i++)
@@ -271,7 +275,7 @@ static void a_read_request_is_28_bytes_in_order(void **state)
 	assert_int_equal(seen.size, r.size);
 	assert_int_equal(seen.src_stag, r.src_stag);
 	assert_int_equal(seen.src_to, r.src_to);
-	give_back_the_abyss(buf, RDMAP_READ_REQ_LEN);
+	free_before_guard_page(buf, RDMAP_READ_REQ_LEN);
 }
 
 static void an_atomic_request_is_52_bytes_in_order(void **state)
@@ -285,7 +289,7 @@ static void an_atomic_request_is_52_bytes_in_order(void **state)
 					   .compare = 0x25262728292a2b2c,
 					   .compare_mask = 0x2d2e2f3031323334};
 	struct rdmap_atomic_req seen;
-	uint8_t *buf = before_the_abyss(RDMAP_ATOMIC_REQ_LEN);
+	uint8_t *buf = alloc_before_guard_page(RDMAP_ATOMIC_REQ_LEN);
 
 	rdmap_put_atomic_req(buf, &r);
 	assert_int_equal(get_be32(buf), 2);
@@ -301,7 +305,7 @@ static void an_atomic_request_is_52_bytes_in_order(void **state)
 	assert_int_equal(seen.mask, r.mask);
 	assert_int_equal(seen.compare, r.compare);
 	assert_int_equal(seen.compare_mask, r.compare_mask);
-	give_back_the_abyss(buf, RDMAP_ATOMIC_REQ_LEN);
+	free_before_guard_page(buf, RDMAP_ATOMIC_REQ_LEN);
 }
 
 static void a_flush_request_is_24_bytes_in_order(void **state)
@@ -311,7 +315,7 @@ static void a_flush_request_is_24_bytes_in_order(void **state)
 					  .to = 0x090a0b0c0d0e0f10,
 					  .length = 0x1112131415161718};
 	struct rdmap_flush_req seen;
-	uint8_t *buf = before_the_abyss(RDMAP_FLUSH_REQ_LEN);
+	uint8_t *buf = alloc_before_guard_page(RDMAP_FLUSH_REQ_LEN);
 
 	rdmap_put_flush_req(buf, &r);
 	for (unsigned i = 0; i < RDMAP_FLUSH_REQ_LEN; i++)
@@ -322,10 +326,10 @@ static void a_flush_request_is_24_bytes_in_order(void **state)
 	assert_int_equal(seen.stag, r.stag);
 	assert_int_equal(seen.to, r.to);
 	assert_int_equal(seen.length, r.length);
-	give_back_the_abyss(buf, RDMAP_FLUSH_REQ_LEN);
+	free_before_guard_page(buf, RDMAP_FLUSH_REQ_LEN);
 }
 
-static void an_atomics_reserved_bits_are_not_looked_at(void **state)
+static void reserved_bits_of_an_atomic_are_ignored(void **state)
 {
 	uint8_t buf[RDMAP_ATOMIC_REQ_LEN] = {0xff, 0xff, 0xff, 0xf1};
 	struct rdmap_atomic_req seen;
@@ -339,7 +343,7 @@ static void an_atomic_response_is_12_bytes_in_order(void **state)
 {
 	const struct rdmap_atomic_resp r = {.id = 0x01020304, .value = 0x05060708090a0b0c};
 	struct rdmap_atomic_resp seen;
-	uint8_t *buf = before_the_abyss(RDMAP_ATOMIC_RESP_LEN);
+	uint8_t *buf = alloc_before_guard_page(RDMAP_ATOMIC_RESP_LEN);
 
 	rdmap_put_atomic_resp(buf, &r);
 	for (unsigned i = 0; i < RDMAP_ATOMIC_RESP_LEN; i++)
@@ -348,10 +352,10 @@ static void an_atomic_response_is_12_bytes_in_order(void **state)
 	rdmap_get_atomic_resp(buf, &seen);
 	assert_int_equal(seen.id, r.id);
 	assert_int_equal(seen.value, r.value);
-	give_back_the_abyss(buf, RDMAP_ATOMIC_RESP_LEN);
+	free_before_guard_page(buf, RDMAP_ATOMIC_RESP_LEN);
 }
 
-/* ---- what an atomic makes of a value -------------------------------------- */
+/* ---- results of atomics --------------------------------------------------- */
 
 static uint64_t add(uint64_t found, uint64_t data, uint64_t mask)
 {
@@ -373,7 +377,7 @@ static uint64_t swap(uint64_t found, uint64_t compare, uint64_t compare_mask, ui
 	return rdmap_atomic_result(&r, found);
 }
 
-/* RFC 7306 §5.1.1, bit after bit. */
+/* RFC 7306 §5.1.1, bit by bit. */
 static uint64_t add_bit_by_bit(uint64_t found, uint64_t data, uint64_t mask)
 {
 	uint64_t result = 0;
@@ -388,7 +392,7 @@ static uint64_t add_bit_by_bit(uint64_t found, uint64_t data, uint64_t mask)
 	return result;
 }
 
-static void an_add_without_a_mask_is_a_64_bit_add(void **state)
+static void add_without_a_mask_is_a_64_bit_add(void **state)
 {
 	assert_int_equal(add(40, 2, 0), 42);
 	assert_int_equal(add(0xffffffff, 1, 0), 0x100000000);
@@ -397,7 +401,7 @@ static void an_add_without_a_mask_is_a_64_bit_add(void **state)
 	assert_int_equal(add(5, 0, 0), 5);
 }
 
-static void no_carry_leaves_a_field(void **state)
+static void carry_does_not_leave_its_field(void **state)
 {
 	const uint64_t halves = 0x8000000080000000, bytes = 0x8080808080808080;
 
@@ -412,7 +416,7 @@ static void each_bit_may_be_a_field(void **state)
 	assert_int_equal(add(0x0f0f, 0x00ff, UINT64_MAX), 0x0f0f ^ 0x00ff);
 }
 
-static void a_carry_stops_at_each_boundary_and_only_there(void **state)
+static void carry_stops_at_field_boundaries_only(void **state)
 {
 	for (int top = 0; top < 64; top++) {
 		uint64_t field = top == 63 ? UINT64_MAX : (2ull << top) - 1;
@@ -423,7 +427,7 @@ static void a_carry_stops_at_each_boundary_and_only_there(void **state)
 	}
 }
 
-static void masked_adds_are_the_rfcs_loop(void **state)
+static void masked_adds_equal_the_rfcs_loop(void **state)
 {
 	for (int i = 0; i < 20000; i++) {
 		uint64_t found = dice(), data = dice(), mask = dice() & dice();
@@ -432,7 +436,7 @@ static void masked_adds_are_the_rfcs_loop(void **state)
 	}
 }
 
-static void a_swap_happens_where_the_value_is_as_expected(void **state)
+static void swap_happens_if_the_value_is_as_expected(void **state)
 {
 	assert_int_equal(swap(7, 7, UINT64_MAX, 9, UINT64_MAX), 9);
 	assert_int_equal(swap(8, 7, UINT64_MAX, 9, UINT64_MAX), 8);
@@ -446,8 +450,8 @@ static void only_masked_bits_are_compared_and_swapped(void **state)
 	assert_int_equal(swap(found, 0x88, 0xff, 0, 0xff00), 0x1122334455660088);
 	assert_int_equal(swap(found, 0x89, 0xff, 0, 0xff00), found);
 	assert_int_equal(swap(found, 0xffffffffffffff88, 0xff, UINT64_MAX, 0xff), found | 0xff);
-	assert_int_equal(swap(found, 0, 0, 42, UINT64_MAX), 42);	/* compares nothing */
-	assert_int_equal(swap(found, found, UINT64_MAX, 42, 0), found); /* swaps nothing */
+	assert_int_equal(swap(found, 0, 0, 42, UINT64_MAX), 42);	/* compares no bit */
+	assert_int_equal(swap(found, found, UINT64_MAX, 42, 0), found); /* swaps no bit */
 }
 
 static void an_unknown_atomic_changes_nothing(void **state)
@@ -464,27 +468,27 @@ static void an_unknown_atomic_changes_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_message_is_what_the_book_says),
-		cmocka_unit_test(a_standard_peer_has_the_eight_opcodes_of_rfc5040),
+		cmocka_unit_test(each_message_is_checked_as_the_rfcs_require),
+		cmocka_unit_test(standard_peer_may_send_the_eight_opcodes_of_rfc5040),
 		cmocka_unit_test(flush_is_subtype_0_and_needs_no_escape),
 		cmocka_unit_test(unknown_subtype_is_refused),
-		cmocka_unit_test(a_message_of_fixed_length_comes_in_one_segment),
-		cmocka_unit_test(each_encoding_has_its_bytes),
-		cmocka_unit_test(each_encoding_comes_back),
-		cmocka_unit_test(other_messages_are_left_alone),
-		cmocka_unit_test(an_encoding_has_no_other_ones_messages),
-		cmocka_unit_test(bits_that_say_two_things_are_refused),
+		cmocka_unit_test(fixed_length_message_must_be_one_segment),
+		cmocka_unit_test(each_one_shot_encoding_has_its_bytes),
+		cmocka_unit_test(each_one_shot_encoding_survives_encode_and_decode),
+		cmocka_unit_test(one_shot_encoding_leaves_other_messages_unchanged),
+		cmocka_unit_test(messages_of_another_one_shot_encoding_are_refused),
+		cmocka_unit_test(contradictory_one_shot_bits_are_refused),
 		cmocka_unit_test(a_read_request_is_28_bytes_in_order),
 		cmocka_unit_test(a_flush_request_is_24_bytes_in_order),
 		cmocka_unit_test(an_atomic_request_is_52_bytes_in_order),
-		cmocka_unit_test(an_atomics_reserved_bits_are_not_looked_at),
+		cmocka_unit_test(reserved_bits_of_an_atomic_are_ignored),
 		cmocka_unit_test(an_atomic_response_is_12_bytes_in_order),
-		cmocka_unit_test(an_add_without_a_mask_is_a_64_bit_add),
-		cmocka_unit_test(no_carry_leaves_a_field),
+		cmocka_unit_test(add_without_a_mask_is_a_64_bit_add),
+		cmocka_unit_test(carry_does_not_leave_its_field),
 		cmocka_unit_test(each_bit_may_be_a_field),
-		cmocka_unit_test(a_carry_stops_at_each_boundary_and_only_there),
-		cmocka_unit_test(masked_adds_are_the_rfcs_loop),
-		cmocka_unit_test(a_swap_happens_where_the_value_is_as_expected),
+		cmocka_unit_test(carry_stops_at_field_boundaries_only),
+		cmocka_unit_test(masked_adds_equal_the_rfcs_loop),
+		cmocka_unit_test(swap_happens_if_the_value_is_as_expected),
 		cmocka_unit_test(only_masked_bits_are_compared_and_swapped),
 		cmocka_unit_test(an_unknown_atomic_changes_nothing),
 	};

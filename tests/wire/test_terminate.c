@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_terminate.c - Terminate messages for every fault, with the parts that
- * belong to it, and the reading of what others send.
+ * test_terminate.c - Terminate messages for every fault, with the parts that belong to it, and the
+ * decoding of those that peers send.
  */
 #include "test.h"
 
@@ -9,7 +9,9 @@
 
 enum { M = 0x80, D = 0x40, R = 0x20 };
 
-/* RFC 5040 §4.8: each layer, type and code, and what a Read Request's Terminate includes. */
+/*
+ * RFC 5040 §4.8: each layer, type and code, and the parts that a Read Request's Terminate includes.
+ */
 static const struct {
 	uint8_t layer, etype, code, parts;
 } all_faults[] = {
@@ -31,7 +33,7 @@ static struct wire_fault fault_at(size_t i)
 	return WIRE_FAULT(all_faults[i].layer, all_faults[i].etype, all_faults[i].code);
 }
 
-/* Segments that may be to blame. */
+/* Segments that a fault may be about. */
 static uint8_t read_request[DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN];
 static uint8_t write_segment[DDP_TAGGED_LEN + 100];
 static uint8_t send_segment[DDP_UNTAGGED_LEN + 100];
@@ -65,7 +67,7 @@ static size_t length_by_parts(uint8_t parts, size_t hdr_len)
 	return 4 + (parts & D ? 2 + hdr_len : 0) + (parts & R ? RDMAP_READ_REQ_LEN : 0);
 }
 
-/* ---- what we send --------------------------------------------------------- */
+/* ---- Terminates that we send ---------------------------------------------- */
 
 static void each_fault_of_a_read_request_has_its_parts(void **state)
 {
@@ -88,7 +90,7 @@ static void each_fault_of_a_read_request_has_its_parts(void **state)
 	}
 }
 
-/* Only a Read Request has an RDMAP header of its own to show. */
+/* Only a Read Request has an RDMAP header to include. */
 static void faults_of_writes_and_sends_have_no_rdmap_part(void **state)
 {
 	uint8_t buf[TERMINATE_MAX];
@@ -109,7 +111,7 @@ static void faults_of_writes_and_sends_have_no_rdmap_part(void **state)
 	}
 }
 
-static void the_longest_terminate_is_52_bytes(void **state)
+static void longest_terminate_is_52_bytes(void **state)
 {
 	uint8_t buf[TERMINATE_MAX];
 
@@ -119,7 +121,7 @@ static void the_longest_terminate_is_52_bytes(void **state)
 	assert_int_equal(TERMINATE_MAX, 52);
 }
 
-static void without_a_segment_there_are_no_parts(void **state)
+static void terminate_without_a_segment_has_no_parts(void **state)
 {
 	uint8_t buf[TERMINATE_MAX];
 
@@ -129,13 +131,13 @@ static void without_a_segment_there_are_no_parts(void **state)
 	assert_int_equal(buf[2], 0);
 }
 
-/* A ULPDU too short for its own header, or one whose rest has not come. */
-static void parts_that_are_not_there_are_not_included(void **state)
+/* A ULPDU too short for its own header, or one whose rest has not arrived. */
+static void missing_parts_of_a_segment_are_not_included(void **state)
 {
 	uint8_t buf[TERMINATE_MAX];
 
 	for (size_t avail = 0; avail <= sizeof(read_request); avail++) {
-		uint8_t *seg = before_the_abyss(avail);
+		uint8_t *seg = alloc_before_guard_page(avail);
 		uint8_t parts = 0;
 
 		memcpy(seg, read_request, avail);
@@ -146,11 +148,11 @@ static void parts_that_are_not_there_are_not_included(void **state)
 		assert_int_equal(terminate_for(FAULT_RDMAP_ACCESS, seg, avail, 46, buf),
 				 length_by_parts(parts, DDP_UNTAGGED_LEN));
 		assert_int_equal(buf[2], parts);
-		give_back_the_abyss(seg, avail);
+		free_before_guard_page(seg, avail);
 	}
 }
 
-/* ---- what comes back ------------------------------------------------------ */
+/* ---- Terminates that we receive ------------------------------------------- */
 
 static void assert_same_terminate(const struct terminate *a, const struct terminate *b)
 {
@@ -163,7 +165,7 @@ static void assert_same_terminate(const struct terminate *a, const struct termin
 	assert_memory_equal(a->read_req, b->read_req, sizeof(a->read_req));
 }
 
-static void every_terminate_of_ours_is_read_as_it_was_meant(void **state)
+static void every_terminate_survives_encode_and_decode(void **state)
 {
 	const uint8_t *segs[] = {read_request, write_segment, send_segment, NULL};
 	const size_t lens[] = {sizeof(read_request), sizeof(write_segment), sizeof(send_segment),
@@ -192,8 +194,8 @@ static void read_from_siw(const uint8_t *bytes, size_t len, struct terminate *t)
 	assert_true(swapped);
 }
 
-/* The three that were seen on the wire. */
-static void siws_crc_error_is_understood(void **state)
+/* The next three were seen on the wire. */
+static void crc_error_of_siw_is_decoded(void **state)
 {
 	static const uint8_t bytes[] = {0x02, 0x02, 0x00, 0x00};
 	struct terminate t;
@@ -204,8 +206,8 @@ static void siws_crc_error_is_understood(void **state)
 	assert_false(t.has_ddp);
 }
 
-/* With R announced: all parts are there for a Read Request. */
-static void siws_bad_tag_of_a_read_is_understood(void **state)
+/* With R set: all parts are included for a Read Request. */
+static void bad_tag_of_a_read_from_siw_is_decoded(void **state)
 {
 	uint8_t bytes[4 + 2 + sizeof(read_request)] = {0x10, 0x00, 0x07, 0x00, 0x00, 0x1c};
 	struct terminate t;
@@ -222,7 +224,7 @@ static void siws_bad_tag_of_a_read_is_understood(void **state)
 	assert_memory_equal(t.read_req, read_request + DDP_UNTAGGED_LEN, RDMAP_READ_REQ_LEN);
 }
 
-static void siws_bad_msn_is_understood(void **state)
+static void bad_msn_from_siw_is_decoded(void **state)
 {
 	uint8_t bytes[4 + 2 + DDP_UNTAGGED_LEN] = {0x21, 0x03, 0x03, 0x00, 0x00, 0x64};
 	struct terminate t;
@@ -236,8 +238,8 @@ static void siws_bad_msn_is_understood(void **state)
 	assert_false(t.has_rdmap);
 }
 
-/* For a Send's fault it sets R and appends nothing. */
-static void siws_announced_but_absent_part_counts_as_absent(void **state)
+/* For a fault of a Send siw sets R and appends nothing. */
+static void part_that_siw_announces_but_omits_is_absent(void **state)
 {
 	uint8_t bytes[4 + 2 + DDP_UNTAGGED_LEN] = {0x10, 0x09, 0x07, 0x00, 0x00, 0x64};
 	struct terminate t;
@@ -250,8 +252,8 @@ static void siws_announced_but_absent_part_counts_as_absent(void **state)
 	assert_false(t.has_rdmap);
 }
 
-/* Layer and type alike: only the control bits tell. */
-static void siws_tagged_fault_is_known_by_its_control_bits(void **state)
+/* Layer and type have the same value: only the control bits show that they are swapped. */
+static void tagged_fault_of_siw_is_recognized_by_its_control_bits(void **state)
 {
 	uint8_t bytes[4 + 2 + DDP_TAGGED_LEN] = {0x11, 0x01, 0x03};
 	struct terminate t;
@@ -263,8 +265,8 @@ static void siws_tagged_fault_is_known_by_its_control_bits(void **state)
 	assert_true(t.has_ddp);
 }
 
-/* Both readings make sense: the RFC's counts. */
-static void without_control_bits_a_known_fault_is_taken_as_written(void **state)
+/* Both byte orders give a known fault: the RFC's is used. */
+static void known_fault_without_control_bits_is_decoded_as_written(void **state)
 {
 	static const uint8_t bytes[] = {0x02, 0x05, 0x00, 0x00};
 	struct terminate t;
@@ -275,7 +277,7 @@ static void without_control_bits_a_known_fault_is_taken_as_written(void **state)
 	assert_fault(t.fault, FAULT_RDMAP_VERSION);
 }
 
-static void a_fault_that_nobody_knows_is_kept_as_written(void **state)
+static void unknown_fault_is_decoded_as_written(void **state)
 {
 	static const uint8_t bytes[] = {0x5a, 0x77, 0x00, 0x00};
 	struct terminate t;
@@ -289,24 +291,24 @@ static void a_fault_that_nobody_knows_is_kept_as_written(void **state)
 static void fewer_than_three_bytes_are_no_terminate(void **state)
 {
 	for (size_t len = 0; len < 3; len++) {
-		uint8_t *buf = before_the_abyss(len);
+		uint8_t *buf = alloc_before_guard_page(len);
 		struct terminate t = {.seg_len = 77};
 		bool swapped;
 
 		memset(buf, 0x20, len);
 		assert_int_equal(terminate_decode(buf, len, &t, &swapped), -EPROTO);
 		assert_int_equal(t.seg_len, 77); /* outputs on success only */
-		give_back_the_abyss(buf, len);
+		free_before_guard_page(buf, len);
 	}
 }
 
-static void a_terminate_cut_short_has_the_parts_that_are_whole(void **state)
+static void truncated_terminate_has_the_parts_that_are_whole(void **state)
 {
 	uint8_t whole[TERMINATE_MAX];
 
 	terminate_for(FAULT_RDMAP_ACCESS, read_request, sizeof(read_request), 46, whole);
 	for (size_t len = 3; len <= sizeof(whole); len++) {
-		uint8_t *buf = before_the_abyss(len);
+		uint8_t *buf = alloc_before_guard_page(len);
 		struct terminate t;
 		bool swapped;
 
@@ -316,13 +318,13 @@ static void a_terminate_cut_short_has_the_parts_that_are_whole(void **state)
 		assert_int_equal(t.has_ddp, len >= 6 + DDP_UNTAGGED_LEN);
 		assert_int_equal(t.has_seg_len, t.has_ddp);
 		assert_int_equal(t.has_rdmap, len >= sizeof(whole));
-		give_back_the_abyss(buf, len);
+		free_before_guard_page(buf, len);
 	}
 }
 
-/* ---- words ---------------------------------------------------------------- */
+/* ---- descriptions --------------------------------------------------------- */
 
-static void each_fault_has_words_of_its_own(void **state)
+static void each_fault_has_its_own_description(void **state)
 {
 	for (size_t i = 0; i < COUNT(all_faults); i++) {
 		assert_null(strstr(wire_fault_str(fault_at(i)), "unknown"));
@@ -332,7 +334,7 @@ static void each_fault_has_words_of_its_own(void **state)
 	}
 }
 
-static void words_say_layer_and_reason(void **state)
+static void description_names_layer_and_reason(void **state)
 {
 	assert_string_equal(wire_fault_str(FAULT_DDP_BASE_BOUNDS),
 			    "DDP tagged: base or bounds violation");
@@ -342,7 +344,7 @@ static void words_say_layer_and_reason(void **state)
 	assert_string_equal(wire_fault_str(WIRE_OK), "no fault");
 }
 
-static void unknown_faults_have_words_too(void **state)
+static void unknown_fault_has_a_description(void **state)
 {
 	for (unsigned i = 0; i < 16 * 16; i++)
 		assert_non_null(wire_fault_str(WIRE_FAULT(i / 16, i % 16, 0x77)));
@@ -353,22 +355,22 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_fault_of_a_read_request_has_its_parts),
 		cmocka_unit_test(faults_of_writes_and_sends_have_no_rdmap_part),
-		cmocka_unit_test(the_longest_terminate_is_52_bytes),
-		cmocka_unit_test(without_a_segment_there_are_no_parts),
-		cmocka_unit_test(parts_that_are_not_there_are_not_included),
-		cmocka_unit_test(every_terminate_of_ours_is_read_as_it_was_meant),
-		cmocka_unit_test(siws_crc_error_is_understood),
-		cmocka_unit_test(siws_bad_tag_of_a_read_is_understood),
-		cmocka_unit_test(siws_bad_msn_is_understood),
-		cmocka_unit_test(siws_announced_but_absent_part_counts_as_absent),
-		cmocka_unit_test(siws_tagged_fault_is_known_by_its_control_bits),
-		cmocka_unit_test(without_control_bits_a_known_fault_is_taken_as_written),
-		cmocka_unit_test(a_fault_that_nobody_knows_is_kept_as_written),
+		cmocka_unit_test(longest_terminate_is_52_bytes),
+		cmocka_unit_test(terminate_without_a_segment_has_no_parts),
+		cmocka_unit_test(missing_parts_of_a_segment_are_not_included),
+		cmocka_unit_test(every_terminate_survives_encode_and_decode),
+		cmocka_unit_test(crc_error_of_siw_is_decoded),
+		cmocka_unit_test(bad_tag_of_a_read_from_siw_is_decoded),
+		cmocka_unit_test(bad_msn_from_siw_is_decoded),
+		cmocka_unit_test(part_that_siw_announces_but_omits_is_absent),
+		cmocka_unit_test(tagged_fault_of_siw_is_recognized_by_its_control_bits),
+		cmocka_unit_test(known_fault_without_control_bits_is_decoded_as_written),
+		cmocka_unit_test(unknown_fault_is_decoded_as_written),
 		cmocka_unit_test(fewer_than_three_bytes_are_no_terminate),
-		cmocka_unit_test(a_terminate_cut_short_has_the_parts_that_are_whole),
-		cmocka_unit_test(each_fault_has_words_of_its_own),
-		cmocka_unit_test(words_say_layer_and_reason),
-		cmocka_unit_test(unknown_faults_have_words_too),
+		cmocka_unit_test(truncated_terminate_has_the_parts_that_are_whole),
+		cmocka_unit_test(each_fault_has_its_own_description),
+		cmocka_unit_test(description_names_layer_and_reason),
+		cmocka_unit_test(unknown_fault_has_a_description),
 	};
 
 	return cmocka_run_group_tests(tests, make_segments, NULL);
