@@ -18,19 +18,19 @@
 
 #define TICKET_LIFE (10 * NS_PER_S)
 #define USED_SETS                                                                                  \
-	4096 /* sets of used tickets that have not expired: 32768 tickets, or slightly fewer */
+	4096 /* sets of used tickets, which are remembered until they have expired: 32768, or slightly fewer */
 #define USED_WAYS     8
-#define NUM_PATIENCE  1024
+#define NUM_LIMITS    1024
 #define ADDRESS_TRIES 8 /* failures at once, by address; one more every half second */
 #define ADDRESS_AGAIN (NS_PER_S / 2)
 #define NAME_TRIES                                                                                 \
 	32 /* failures at once, by name. Anybody can fail for a name, so this does not lock its user out for long */
 #define NAME_AGAIN (NS_PER_S / 8)
 
-/* Counts failures, which are forgotten one by one, for all names or addresses that hash to this entry. */
-struct patience {
+/* A rate limit: the failures of all names or addresses that hash to this entry, which are forgotten one by one. */
+struct rate_limit {
 	unsigned int failures;
-	uint64_t since; /* when the last failure was forgotten */
+	uint64_t since; /* when the first failure happened, or a failure was last forgotten */
 };
 
 struct used_ticket {
@@ -43,7 +43,7 @@ struct admit {
 	uint8_t own_key[32]; /* random for each process: for tickets, and to hash names */
 	const struct users *users;
 	struct used_ticket used[USED_SETS][USED_WAYS];
-	struct patience by_address[NUM_PATIENCE], by_name[NUM_PATIENCE];
+	struct rate_limit by_address[NUM_LIMITS], by_name[NUM_LIMITS];
 };
 
 struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users)
@@ -71,10 +71,10 @@ void admit_use(struct admit *a, const struct users *users)
 	a->users = users;
 }
 
-/* ---- patience ------------------------------------------------------------------------- */
+/* ---- rate limits ---------------------------------------------------------------------- */
 
-static struct patience *patience_of(struct admit *a, struct patience *table, const void *key,
-				    size_t len)
+static struct rate_limit *rate_limit_of(struct admit *a, struct rate_limit *table, const void *key,
+					size_t len)
 {
 	uint8_t mac[ADMIT_MAC_LEN];
 	uint32_t at;
@@ -82,10 +82,10 @@ static struct patience *patience_of(struct admit *a, struct patience *table, con
 	if (!HMAC(EVP_sha256(), a->own_key, sizeof(a->own_key), key, len, mac, NULL))
 		return &table[0];
 	memcpy(&at, mac, sizeof(at));
-	return &table[at % NUM_PATIENCE];
+	return &table[at % NUM_LIMITS];
 }
 
-static bool is_patient(struct patience *p, uint64_t now, unsigned int tries, uint64_t again)
+static bool may_try(struct rate_limit *p, uint64_t now, unsigned int tries, uint64_t again)
 {
 	uint64_t forgotten = now > p->since ? (now - p->since) / again : 0;
 
@@ -96,7 +96,7 @@ static bool is_patient(struct patience *p, uint64_t now, unsigned int tries, uin
 	return p->failures < tries;
 }
 
-static void try_patience(struct patience *p, uint64_t now)
+static void count_failure(struct rate_limit *p, uint64_t now)
 {
 	if (p->failures++ == 0)
 		p->since = now;
@@ -155,7 +155,7 @@ static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 	return a->used[at % USED_SETS];
 }
 
-/* Uses a ticket up: it is good for one attempt, whatever its result. -EAGAIN: too many attempts at once. */
+/* Uses a ticket up: it is valid for one attempt, whatever its result. -EACCES: it was used; -EAGAIN: too many at once. */
 static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
 {
 	struct used_ticket *set = set_of(a, ticket), *free_one = NULL;
@@ -212,7 +212,7 @@ static size_t make_challenge(struct admit *a, uint64_t now, const struct visitor
 	return sizeof(c);
 }
 
-static const struct user *secret_of(const struct admit *a, const struct visitor *v)
+static const struct user *user_of(const struct admit *a, const struct visitor *v)
 {
 	const struct user *s =
 		v->as == ADMIT_NODE ? users_find_node(a->users) : users_find(a->users, v->name);
@@ -220,13 +220,13 @@ static const struct user *secret_of(const struct admit *a, const struct visitor 
 	return s && (v->as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
 }
 
-/* Takes the same time whether the name exists or not. */
+/* Checks the proof, and fills in the session. Takes the same time whether the name exists or not. */
 static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
 		      struct admit_session *session)
 {
 	static const struct user nobody = {
 		.secret = "there is nobody of that name: 0123456789 0123456789 0123456789 0"};
-	const struct user *s = secret_of(a, v);
+	const struct user *s = user_of(a, v);
 	uint8_t mac[ADMIT_MAC_LEN];
 	bool same;
 
@@ -253,12 +253,12 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 				      const struct admit_proof *proof, void *reply,
 				      size_t *reply_len, struct admit_session *session)
 {
-	struct patience *name = patience_of(a, a->by_name, v->name, ROLL_NAME_LEN);
-	struct patience *address = patience_of(a, a->by_address, v->address, v->address_len);
-	bool patient = is_patient(name, now, NAME_TRIES, NAME_AGAIN);
+	struct rate_limit *name = rate_limit_of(a, a->by_name, v->name, ROLL_NAME_LEN);
+	struct rate_limit *address = rate_limit_of(a, a->by_address, v->address, v->address_len);
+	bool patient = may_try(name, now, NAME_TRIES, NAME_AGAIN);
 	int rc;
 
-	patient = is_patient(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
+	patient = may_try(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
 	if (!patient) {
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
@@ -278,8 +278,8 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 	}
 	if (rc == 0 && is_proven(a, v, proof, session))
 		return ADMIT_YES;
-	try_patience(name, now);
-	try_patience(address, now);
+	count_failure(name, now);
+	count_failure(address, now);
 	log_warn("admission: %.63s was refused: wrong secret, or no such user", v->name);
 	*reply_len = make_refusal(reply, false);
 	return ADMIT_NO;
@@ -323,7 +323,7 @@ int admit_make_welcome(struct admit *a, const struct admit_session *session, con
 {
 	struct visitor v = {.as = session->as, .name = session->name};
 	struct admit_welcome w = {.head = admit_head(ADMIT_WELCOME, session->as)};
-	const struct user *s = secret_of(a, &v);
+	const struct user *s = user_of(a, &v);
 
 	if (facts_len > ADMIT_FACTS_MAX)
 		return -EMSGSIZE;

@@ -110,7 +110,7 @@ int admit_say_hello(struct admit_session *s, enum admit_as as, const char *name,
 	return sizeof(hello);
 }
 
-static int refusal(const void *said, size_t len)
+static int refusal_error(const void *said, size_t len)
 {
 	struct admit_head h;
 
@@ -127,9 +127,9 @@ int admit_say_proof(struct admit_session *s, const char *secret, const void *cha
 	struct admit_challenge c;
 	uint64_t at;
 
-	/* The private data of a reject may have been padded on its way. */
+	/* The reject may carry more bytes than the challenge: some adapters pad private data. */
 	if (len < sizeof(c) || !admit_is_head(challenge, len, ADMIT_CHALLENGE))
-		return refusal(challenge, len);
+		return refusal_error(challenge, len);
 	memcpy(&c, challenge, sizeof(c));
 	if (c.primary[ROLL_ADDRESS_LEN - 1])
 		return -EPROTO;
@@ -154,7 +154,7 @@ int admit_hear_welcome(struct admit_session *s, const char *secret, const void *
 	struct admit_welcome w;
 
 	if (len < sizeof(w) || !admit_is_head(welcome, len, ADMIT_WELCOME))
-		return refusal(welcome, len);
+		return refusal_error(welcome, len);
 	memcpy(&w, welcome, sizeof(w));
 	if (w.facts_len > len - sizeof(w))
 		return -EPROTO;

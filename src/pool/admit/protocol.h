@@ -10,7 +10,7 @@
  * requests and answers are bundled into messages. The client reposts the receive of an answer before it sends more
  * requests. Each sequence number is answered once on a connection, in any order. The node does not interpret the
  * sequence numbers of requests that change nothing (READ, GET, LIST, NODES, SWITCH, FORGET, FRESH); the client
- * best takes them from the same counter.
+ * chooses them so that its own unanswered requests differ.
  *
  * The first request is ATTACH. Its ptr.address and ptr.generation are the client's 128-bit id, which is random,
  * and the same on every node that the client moves to. version 1 says that the client was attached before. ESTALE:
@@ -35,12 +35,12 @@
  * memory, from the beginning of the slot, and source_address is the slot's address. It may write only to open
  * slots. A message of answers may end with one of op POOL_OP_STAGING, whose bytes are an array of struct
  * node_slot: one for each slot that is open from now on, with its key. The message of the request is a send with
- * invalidate of that key, and has no other request. So nobody can write to the slot any more when the node sees
+ * invalidate of that key, and has no other request. So no peer can write to the slot any more when the node sees
  * the request, and the value is in the slot, here and on every standby to which the node's adapter has forwarded
  * it. The layout of slots is below. A client without an open slot sends the value in another way.
  *
  * A connection ends when the node is primary no more, or when its adapter refused a read because the lease had
- * expired. Then the client calls the other nodes, attaches with its id to the one with the highest epoch, and
+ * expired. Then the client connects to the other nodes, attaches with its id to the one with the highest epoch, and
  * sends the unanswered requests again.
  *
  * All numbers are little endian.

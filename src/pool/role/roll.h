@@ -100,7 +100,7 @@ const char *roll_place_fault(const char *where);
 int roll_read_once(const char *where, struct roll *roll, uint64_t *revision);
 
 int rolls_open(const char *where, struct rolls **rolls);
-/* Takes NULL. Waits for the request in flight. */
+/* Takes NULL. Waits for the request in flight, for as long as the timeouts of the backend let it take. */
 void rolls_close(struct rolls *rolls);
 
 int rolls_fd(const struct rolls *rolls); /* readable while an answer is queued */
