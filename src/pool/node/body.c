@@ -28,7 +28,7 @@ uint64_t body_quiet(const struct stag_pool_node *n)
 	return quiet;
 }
 
-/* Returns 0, -EAGAIN if it has to wait, or -EOPNOTSUPP if the piece must be a record for now. */
+/* Returns 0 if a piece may be written to this standby, -EAGAIN if it has to wait, -EOPNOTSUPP if it must be a record. */
 static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
 {
 	const struct standby *l = n->standbys.links[seat];
@@ -52,7 +52,7 @@ static int may_place_everywhere(const struct stag_pool_node *n, uint64_t since)
 	return rc;
 }
 
-static int mark(struct stag_pool_node *n)
+static int add_mark(struct stag_pool_node *n)
 {
 	size_t room, used;
 	void *at = serve_record_room(n, POOL_RECORD_META, &room);
@@ -63,8 +63,8 @@ static int mark(struct stag_pool_node *n)
 	return rc;
 }
 
-/* If the write cannot be posted, the standby is disconnected. */
-static void write_to(struct standby *l, uint64_t offset, uint32_t length)
+/* Writes a piece to a standby's region, or disconnects the standby if the write cannot be posted. */
+static void write_body(struct standby *l, uint64_t offset, uint32_t length)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct ibv_sge sge = {(uintptr_t)n->memory.region.at + offset, length, l->region_mr->lkey};
@@ -103,12 +103,12 @@ int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const 
 	int rc = may_place_everywhere(n, since);
 
 	if (rc == 0)
-		rc = mark(n);
+		rc = add_mark(n);
 	if (rc != 0)
 		return rc;
 	memcpy(n->memory.region.at + offset, bytes, length);
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (n->standbys.links[s])
-			write_to(n->standbys.links[s], offset, length);
+			write_body(n->standbys.links[s], offset, length);
 	return 0;
 }

@@ -32,7 +32,7 @@ void node_conn_completed(const struct ibv_wc *wc)
 	node_conn_leave(c);
 }
 
-static void came(struct node_work *w, const struct ibv_wc *wc)
+static void message_received(struct node_work *w, const struct ibv_wc *wc)
 {
 	struct node_message *m = (struct node_message *)w;
 
@@ -42,7 +42,7 @@ static void came(struct node_work *w, const struct ibv_wc *wc)
 	w->conn->ops->received(w->conn, m);
 }
 
-static void went(struct node_work *w, const struct ibv_wc *wc)
+static void message_sent(struct node_work *w, const struct ibv_wc *wc)
 {
 	struct node_message *m = (struct node_message *)w;
 	struct node_conn *c = w->conn;
@@ -53,7 +53,7 @@ static void went(struct node_work *w, const struct ibv_wc *wc)
 		c->ops->sent(c);
 }
 
-static void nothing(struct node_work *w, const struct ibv_wc *wc)
+static void ignore_completion(struct node_work *w, const struct ibv_wc *wc)
 {
 	(void)w;
 	(void)wc;
@@ -69,7 +69,7 @@ int node_conn_post(struct node_conn *c, struct ibv_send_wr *wr)
 	if (c->over)
 		return -ENOTCONN;
 	rc = -ibv_post_send(c->id->qp, wr, &bad);
-	/* If only the beginning of a list was posted, its end is lost. */
+	/* A list that was posted in part cannot be continued: its connection ends. */
 	if (rc == -ENOMEM && bad == wr)
 		return rc;
 	if (rc != 0)
@@ -169,7 +169,7 @@ static int make_messages(struct node_conn *c, struct ibv_pd *pd)
 	for (unsigned int i = 0; i < 2 * c->depth; i++) {
 		struct node_message *m = &c->messages[i];
 
-		m->work = (struct node_work){i < c->depth ? came : went, c};
+		m->work = (struct node_work){i < c->depth ? message_received : message_sent, c};
 		m->bytes = at + (size_t)i * NODE_MESSAGE;
 		list_init(&m->link);
 		if (i >= c->depth)
@@ -216,7 +216,7 @@ void node_conn_begin(struct node_conn *c, struct stag_pool_node *n, const struct
 		     struct rdma_cm_id *id)
 {
 	*c = (struct node_conn){.node = n, .ops = ops, .id = id};
-	c->lost = (struct node_work){nothing, c};
+	c->lost = (struct node_work){ignore_completion, c};
 	list_init(&c->out);
 	list_init(&c->link);
 	list_add_tail(&n->conns, &c->link);
@@ -245,7 +245,7 @@ void node_conn_leave(struct node_conn *c)
 	list_add_tail(&c->node->ended, &c->link);
 }
 
-/* Destroys the queue pair, and with it what is in flight; then its owner frees the rest. */
+/* Destroys the queue pair, and with it the work requests in flight; then the owner frees the rest. */
 static void node_conn_free(struct node_conn *c)
 {
 	struct rdma_cm_id *id = c->id;

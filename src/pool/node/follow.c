@@ -61,7 +61,7 @@ void follow_become(struct follow *f, enum follow_state state)
 	f->state = state;
 }
 
-static void try_again(struct stag_pool_node *n)
+static void schedule_retry(struct stag_pool_node *n)
 {
 	n->primary.retry_at = n->now + (AGAIN << n->primary.tries);
 	if (n->primary.tries < MAX_TRIES)
@@ -94,7 +94,7 @@ static void record_torn(struct follow *f, int rc)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	node_log(n, LOG_LEVEL_ERR, "what the primary sent is no record that follows %llu: %s",
+	node_log(n, LOG_LEVEL_ERR, "the next entry of the ring is no record that follows %llu: %s",
 		 (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
 	follow_become(f, FOLLOW_IDLE);
 	node_conn_leave(&f->conn);
@@ -113,7 +113,7 @@ static void drain_ring(struct follow *f, unsigned int most)
 		record_torn(f, rc);
 }
 
-/* Applies all whole records, once no more can arrive. An incomplete copy has no use for them. */
+/* Applies all whole records in the ring, once no more can arrive. An incomplete copy has no use for them. */
 static void drain_all(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -222,7 +222,7 @@ static void follow_received(struct node_conn *c, struct node_message *m)
 	}
 }
 
-/* Filled with zeroes, like the primary's staging memory before its first use. */
+/* Maps and registers staging memory, filled with zeroes like the primary's before its first use. */
 static int lend_staging(struct follow *f)
 {
 	size_t length = f->conn.node->memory.staging_length;
@@ -334,7 +334,7 @@ static void follow_ended(struct node_conn *c)
 	if (n->primary.link != f)
 		return;
 	n->primary.link = NULL;
-	try_again(n);
+	schedule_retry(n);
 }
 
 static int connect_now(struct follow *f)
@@ -427,8 +427,8 @@ static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
 				 strerror(-rc));
 		if (rc == -EADDRINUSE || rc == -EDOM) /* a retry cannot help */
 			refuse_to_follow(c->node,
-					 rc == -EDOM ? "its lease or promote does not go with that "
-						       "of its primary: all nodes have the same"
+					 rc == -EDOM ? "its lease or promote is not safe with its "
+						       "primary's: set the same on all nodes"
 						     : "something else is mapped where the pool's "
 						       "memory has to be");
 		break;
@@ -469,8 +469,8 @@ static int resolve_address(struct follow *f)
 		       : -errno;
 }
 
-/* Finds the address: known from the first connect, numeric, or resolved in the background. */
-static int resolve(struct follow *f)
+/* Starts with the primary's address: known from the first connect, numeric, or resolved in the background. */
+static int start_resolving(struct follow *f)
 {
 	const char *address = f->conn.node->role.roll.members[f->seat].address;
 
@@ -498,7 +498,7 @@ static void poll_resolver(struct follow *f)
 static void start_connect(struct stag_pool_node *n, struct follow *f)
 {
 	n->primary.link = f;
-	if (f->greeting_len < 0 || resolve(f) != 0)
+	if (f->greeting_len < 0 || start_resolving(f) != 0)
 		node_conn_leave(&f->conn);
 }
 
@@ -507,7 +507,7 @@ static void connect_hello(struct stag_pool_node *n)
 	struct follow *f = create_follow(n, FOLLOW_HELLO);
 
 	if (!f) {
-		try_again(n);
+		schedule_retry(n);
 		return;
 	}
 	f->greeting_len = admit_say_hello(&f->session, ADMIT_NODE, n->conf.name, f->greeting);

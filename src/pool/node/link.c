@@ -41,7 +41,7 @@ static int send_message(struct standby *l, const union link_message *said)
 
 /* ---- connecting ---------------------------------------------------------------------------- */
 
-static bool is_own_memory(const struct link_hello *h, const struct stag_pool_node *n)
+static bool matches_our_memory(const struct link_hello *h, const struct stag_pool_node *n)
 {
 	return h->ring_size == n->memory.log.size &&
 	       (h->staging != 0) == (n->memory.staging.at != NULL);
@@ -83,7 +83,7 @@ static void link_up(struct standby *l, unsigned int seat)
 	int rc;
 
 	if (n->standbys.links
-		    [seat]) { /* a standby that reconnects has given up its old link; it retries once more */
+		    [seat]) { /* its old link is still here: end both, and let the standby retry */
 		node_conn_leave(&n->standbys.links[seat]->conn);
 		node_conn_leave(&l->conn);
 		return;
@@ -129,7 +129,7 @@ static void find_seat(struct standby *l)
 
 static void handle_hello(struct standby *l, const struct link_hello *hello)
 {
-	if (l->seat >= 0 || l->waiting || !is_own_memory(hello, l->conn.node)) {
+	if (l->seat >= 0 || l->waiting || !matches_our_memory(hello, l->conn.node)) {
 		node_conn_leave(&l->conn);
 		return;
 	}
@@ -155,7 +155,7 @@ static void standby_received(struct node_conn *c, struct node_message *m)
 		node_conn_leave(c);
 	} else if (heard.what == LINK_SYNCED) {
 		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
-		/* Confirmations that came before the standby was linked are not repeated. */
+		/* role_resynced() has reset the number to the standby's: report the last confirmation again. */
 		role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed);
 		node_act(n);
 	} else {
@@ -446,7 +446,7 @@ static void send_records(struct stag_pool_node *n, struct standby *l)
 	l->sent = n->memory.log.put;
 }
 
-/* Times one record at a time, and only while a standby is waited for. */
+/* Times one record at a time, and only while standbys are in sync. */
 static void begin_timing(struct stag_pool_node *n, uint64_t number)
 {
 	if (n->standbys.timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))

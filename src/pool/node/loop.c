@@ -11,9 +11,11 @@
 #include "base/log.h"
 
 #define BATCH	 64
-#define ROUND_WC 512 /* completions per round, so that other work is not delayed */
-#define SPIN	 (30 * 1000ull)
-#define LISTEN	 (100 * 1000ull) /* ns between two checks of everything but completions, at most */
+#define ROUND_WC 512		/* completions per round, so that other work is not delayed */
+#define SPIN	 (30 * 1000ull) /* ns without work before the thread sleeps */
+#define LISTEN                                                                                     \
+	(100 *                                                                                     \
+	 1000ull) /* ns between two checks of the descriptors while the thread does not sleep */
 
 uint64_t node_read_clock(struct stag_pool_node *n)
 {
@@ -110,7 +112,7 @@ static void do_action(struct stag_pool_node *n, const struct role_action *a)
 	case ROLE_ECHO:
 		follow_echo(n, a);
 		break;
-	case ROLE_RESYNC: /* the welcome has told the standby already */
+	case ROLE_RESYNC: /* the welcome requests it from the standby */
 		n->info.resyncs++;
 		break;
 	case ROLE_CUT:
@@ -190,7 +192,7 @@ static void handle_roll(struct stag_pool_node *n, const struct roll_answer *a)
 }
 
 /* Prepares admission, which needs the pool's identity: known once the roll was read. */
-static void meet_pool(struct stag_pool_node *n)
+static void create_admission(struct stag_pool_node *n)
 {
 	if (n->admit || !n->role.revision)
 		return;
@@ -206,7 +208,7 @@ static void handle_rolls(struct stag_pool_node *n)
 	while (rolls_next(n->rolls, &a)) {
 		n->loop.busy = true;
 		handle_roll(n, &a);
-		meet_pool(n);
+		create_admission(n);
 		if (n->role.state == ROLE_REFUSED)
 			node_report_started(
 				n, n->conf.flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);

@@ -2,7 +2,7 @@
 /*
  * memory.c - the memory of a node: the region, mapped and registered for clients, its lease, and the log.
  *
- * The region is registered as soon as it exists, and accessible to nobody: its lease is over until the role grants
+ * The region is registered as soon as it exists, but no client can access it: its lease is over until the role grants
  * one, and no client has a queue pair in its protection domain. An adapter without leases has only the latter
  * protection; there clients confirm with the node what they have read (protocol.h).
  */
@@ -16,8 +16,8 @@
 
 #include "base/log.h"
 
-#define LEASE_NONE 0u
-#define LEASE_OVER 1u
+#define LEASE_NONE 0u /* access is not limited in time */
+#define LEASE_OVER 1u /* a time that has passed */
 
 static int register_region(struct stag_pool_node *n)
 {
@@ -39,7 +39,7 @@ static int register_region(struct stag_pool_node *n)
 	return rc;
 }
 
-static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
+static int map_region(struct stag_pool_node *n, uint64_t address, uint64_t size)
 {
 	char why[512];
 	int rc = pool_region_map(address, size, why, sizeof(why));
@@ -77,7 +77,7 @@ int memory_create(struct stag_pool_node *n)
 	int rc = choose_key(n);
 
 	if (rc == 0)
-		rc = map(n, n->conf.format.address, n->conf.format.size);
+		rc = map_region(n, n->conf.format.address, n->conf.format.size);
 	if (rc == 0)
 		rc = pool_region_format(&n->memory.region,
 					(void *)(uintptr_t)n->conf.format.address, &n->conf.format);
@@ -99,7 +99,7 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 	memcpy(&sb, facts->superblock, POOL_FIXED);
 	if (sb.size < POOL_MIN_SIZE || sb.size > POOL_MAX_SIZE)
 		return -EPROTO;
-	rc = map(n, sb.address, sb.size);
+	rc = map_region(n, sb.address, sb.size);
 	if (rc != 0)
 		return rc;
 	memcpy((void *)(uintptr_t)sb.address, facts->superblock, POOL_FIXED);
@@ -135,7 +135,7 @@ int memory_lease(struct stag_pool_node *n, uint64_t until)
 		       : 0;
 }
 
-/* Any position will do for the next record: each standby is told where it starts. */
+/* Empties the log. Its positions start from 0 again: the welcome tells each standby where records begin. */
 int memory_log(struct stag_pool_node *n)
 {
 	if (!n->memory.log.at) {

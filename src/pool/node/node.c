@@ -26,9 +26,9 @@
 #define MIN_LOG	      (4ull << 20)
 #define FIRST_CQ      4096
 #define MOST_CQ	      65536
-#define LOOK	      NS_PER_MS /* interval at which a standby checks its ring */
-#define STARTS_WITHIN 10	/* s */
-#define ENDS_WITHIN   10	/* s: service managers do not wait much longer */
+#define LOOK	      NS_PER_MS /* longest interval at which the thread checks memory that peers write to */
+#define STARTS_WITHIN 10 /* s */
+#define ENDS_WITHIN   10 /* s: service managers do not wait much longer */
 
 /* ---- attributes ----------------------------------------------------------------------------- */
 
@@ -42,10 +42,10 @@ static uint64_t power_of_two(uint64_t n)
 }
 
 /* Records why the start fails, unless a reason is known already. */
-static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
+static int set_fault(struct stag_pool_node *n, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
+static int set_fault(struct stag_pool_node *n, int rc, const char *fmt, ...)
 {
 	va_list args;
 
@@ -61,23 +61,23 @@ static int copy_name(struct stag_pool_node *n, char to[ROLL_NAME_LEN], const cha
 		     const char *what)
 {
 	if (!name_is_valid(name))
-		return blame(n, -EINVAL,
-			     "'%s' is no name of a %s: letters, digits and . - _, 63 at most", name,
-			     what);
+		return set_fault(n, -EINVAL,
+				 "'%s' is no name of a %s: letters, digits and . - _, 63 at most",
+				 name, what);
 	strncpy(to, name, ROLL_NAME_LEN - 1);
 	return 0;
 }
 
-static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+static int copy_attr(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
 	char host[ROLL_NAME_LEN] = "";
 	int rc;
 
 	if (!attr->roll || strlen(attr->roll) >= sizeof(n->conf.where) || !attr->state)
-		return blame(n, -EINVAL, "a node needs a roll, and a state directory");
+		return set_fault(n, -EINVAL, "a node needs a roll, and a state directory");
 	rc = -stag_pool_node_check(attr);
 	if (rc != 0)
-		return blame(n, rc, "%s", stag_pool_error());
+		return set_fault(n, rc, "%s", stag_pool_error());
 	snprintf(n->conf.where, sizeof(n->conf.where), "%s", attr->roll);
 	gethostname(host, sizeof(host) - 1);
 	rc = copy_name(n, n->conf.pool, attr->pool ? attr->pool : "pool", "pool");
@@ -85,7 +85,7 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 		rc = copy_name(n, n->conf.name, attr->node ? attr->node : host, "node");
 	if (rc == 0) {
 		rc = users_make(&n->users, attr->secret, attr->users, attr->num_users);
-		blame(n, rc, "%s", stag_pool_error());
+		set_fault(n, rc, "%s", stag_pool_error());
 	}
 	memcpy(n->conf.us.name, n->conf.name, sizeof(n->conf.name));
 	n->conf.log = attr->log;
@@ -101,7 +101,7 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 }
 
 /* Sets the address that other nodes use: as configured, or where the node listens, with the port. */
-static int take_address(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+static int set_address(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
 	const char *host = attr->advertise ? attr->advertise : attr->address;
 	char own[ROLL_NAME_LEN] = "";
@@ -127,7 +127,7 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 
 /* ---- resources ---------------------------------------------------------------------------------- */
 
-/* Returns the adapter of the address that the node listens at; if it listens at all, the first one. */
+/* Returns the adapter of the address that the node listens on, or the first adapter if it listens on all addresses. */
 static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 {
 	struct ibv_context **list, *found = n->adapter.listener->verbs;
@@ -165,8 +165,8 @@ static int open_adapter(struct stag_pool_node *n)
 
 	n->adapter.context = find_adapter(n);
 	if (!n->adapter.context)
-		return blame(n, -EOPNOTSUPP,
-			     "no RDMA adapter found: start the program with 'stag run --'");
+		return set_fault(n, -EOPNOTSUPP,
+				 "no RDMA adapter found: start the program with 'stag run --'");
 	n->adapter.dv = dv && dv->is_supported(n->adapter.context->device) ? dv : NULL;
 	if (!n->adapter.dv)
 		node_log(n, LOG_LEVEL_INFO,
@@ -249,21 +249,21 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 	int rc;
 
 	rc = open_state(n, attr->state);
-	blame(n, rc, "the state directory %s: %s", attr->state,
-	      rc == -EBUSY ? "another node holds it" : strerror(-rc));
+	set_fault(n, rc, "the state directory %s: %s", attr->state,
+		  rc == -EBUSY ? "another node holds it" : strerror(-rc));
 	if (rc == 0)
 		rc = listen_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
 	if (rc == 0)
 		rc = open_adapter(n);
 	if (rc == 0)
-		rc = take_address(n, attr);
+		rc = set_address(n, attr);
 	if (rc != 0)
 		return rc;
 	rc = rolls_open(n->conf.where, &n->rolls);
 	if (rc == 0)
 		rc = rolls_watch(n->rolls);
 	if (rc != 0)
-		return blame(n, rc, "the roll %s: %s", n->conf.where, strerror(-rc));
+		return set_fault(n, rc, "the roll %s: %s", n->conf.where, strerror(-rc));
 	watch_own_life(n);
 	role_init(&n->role, &times, n->conf.name, n->disk.state.epoch, node_read_clock(n));
 	if (attr->flags & STAG_POOL_CREATE)
@@ -319,7 +319,7 @@ void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, .
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
 	if (level == LOG_LEVEL_ERR && !n->program.started)
-		blame(n, -EIO, "%s", line);
+		set_fault(n, -EIO, "%s", line);
 	if (n->conf.log)
 		n->conf.log(n->conf.log_arg, line);
 	else
@@ -396,11 +396,11 @@ static struct stag_pool_node *alloc_node(void)
 static void set_error(struct stag_pool_node *n, int rc)
 {
 	if (rc == -ENOENT)
-		blame(n, rc, "there is no such pool in %s", n->conf.where);
+		set_fault(n, rc, "there is no such pool in %s", n->conf.where);
 	else if (rc == -EEXIST)
-		blame(n, rc, "there is a pool in %s already", n->conf.where);
+		set_fault(n, rc, "there is a pool in %s already", n->conf.where);
 	else if (rc == -ENOTRECOVERABLE)
-		blame(n, rc, "its memory was the only copy, and is lost");
+		set_fault(n, rc, "its memory was the only copy, and is lost");
 	pool_fail(-rc, "pool %s, node %s: %s", n->conf.pool, n->conf.name,
 		  n->fault[0] ? n->fault : strerror(-rc));
 }
@@ -414,7 +414,7 @@ STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_n
 		errno = -pool_fail(ENOMEM, "no memory");
 		return NULL;
 	}
-	rc = take_attr(n, attr);
+	rc = copy_attr(n, attr);
 	if (rc == 0)
 		rc = open_all(n, attr);
 	if (rc == 0)
@@ -450,8 +450,8 @@ static bool is_shown_primary(struct stag_pool_node *n)
 }
 
 /*
- * Returns how long a primary takes to hand over, wait for the successor, and take it back; if it lasts longer, the
- * backend is silent.
+ * Returns how long a primary takes at most to hand over, wait for the successor, and take the handover back, unless the
+ * roll backend does not respond.
  */
 static uint64_t time_to_switch(const struct stag_pool_node *n)
 {

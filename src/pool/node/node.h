@@ -23,11 +23,12 @@
  *	status.c     what the node reports about itself and the others
  *	users.c      the users that the program sets
  *
- * A round of the loop checks everything once, in this order: completions, connections, the roll, heartbeats and echoes,
- * time. Then requests become records, records are sent to the standbys, and what may be acknowledged is applied and
- * answered. Nothing is freed before the end of a round, because a completion may still refer to it.
+ * A round of the loop handles, in this order: completions, descriptors (connections, the roll, the program's requests;
+ * not in every round), echoes and heartbeats, time. Then requests become records, records are sent to the standbys, and
+ * answers are sent to clients. Records are applied and acknowledged when the role says so, at any of these events.
+ * No connection is freed before the end of a round, because a completion may still refer to it.
  *
- * Only the thread touches any of it, except struct node_program, which its lock covers.
+ * Only the thread touches any of it, except struct node_program, which its lock protects.
  *
  * Of the other rooms of src/pool, this one includes memory, role and admit.
  */
@@ -110,10 +111,8 @@ int node_conn_prepare(struct node_conn *c, struct ibv_pd *pd, unsigned int depth
 void node_conn_leave(struct node_conn *c); /* ends the connection; may be called several times */
 struct node_message *node_conn_message(struct node_conn *c); /* NULL: all messages are in flight */
 int node_conn_send(struct node_conn *c, struct node_message *m);
-int node_conn_post(
-	struct node_conn *c,
-	struct ibv_send_wr
-		*wr); /* -ENOMEM: the send queue is full; other errors end the connection */
+/* -ENOMEM: the send queue is full, and nothing was posted; other errors end the connection. */
+int node_conn_post(struct node_conn *c, struct ibv_send_wr *wr);
 int node_conn_receive(struct node_conn *c, struct node_message *m); /* reposts the receive */
 int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t length, uint64_t to,
 			   uint32_t rkey);
@@ -230,10 +229,10 @@ struct standby {
  *	                      v           |
  *	                   COPYING --> CATCHING_UP    (it was not)
  *
- * A record that does not fit leads to IDLE: nothing more is applied.
+ * Bytes that are no record after the last one lead to IDLE: nothing more is applied.
  */
 enum follow_state {
-	FOLLOW_IDLE,   /* just made, or found a record that does not fit */
+	FOLLOW_IDLE,   /* just created, or bytes in the ring were no record */
 	FOLLOW_HELLO,  /* the first connect: says which node we are */
 	FOLLOW_PROOF,  /* the second connect: answers the challenge */
 	FOLLOW_LINKED, /* accepted; our hello, with the place of our ring, is sent */
@@ -285,7 +284,7 @@ struct follow {
 	uint64_t heard,
 		settled; /* send time of the last heartbeat; number of the last record that the primary has applied */
 	struct link_echo echo;
-	uint64_t told; /* position that was reported to the primary last */
+	uint64_t told; /* position in the ring that was last reported to the primary */
 	struct follow_copy copy;
 };
 
@@ -307,7 +306,7 @@ struct saver {
 	pthread_t thread;
 	bool running;
 	int dir;
-	struct lock lock; /* covers what follows */
+	struct lock lock; /* protects the fields below */
 	pthread_cond_t told;
 	bool pending, closing;
 	struct pool_state state;
@@ -325,7 +324,7 @@ struct node_conf {
 	void *log_arg;
 };
 
-/* Between the program's threads and the node's. `lock` covers all of it. */
+/* Between the program's threads and the node's. `lock` protects all of it. */
 struct node_program {
 	struct lock lock;
 	pthread_cond_t told; /* a field below has changed */
@@ -370,7 +369,7 @@ struct node_memory {
 	uint64_t staging_length; /* bytes, as the primary says; of a standby */
 	struct pool_log log;
 	uint64_t settled;    /* position of the log up to which the region has its records */
-	uint64_t posted;     /* number of the last record that the role was told of */
+	uint64_t posted;     /* number of the last record that was reported to the role */
 	uint64_t full_since; /* when the log ran full; 0: it has room */
 };
 
@@ -513,14 +512,15 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 int serve_start(struct stag_pool_node *n);
 void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
-void serve_answers(struct stag_pool_node *n,
-		   uint64_t number); /* records up to this number are applied */
+/* Releases the answers to records up to this number, which are applied. */
+void serve_answers(struct stag_pool_node *n, uint64_t number);
 void serve_flush(struct stag_pool_node *n);
-void serve_users(struct stag_pool_node *n, const struct users *before); /* users have changed */
-void serve_fail_switchovers(
-	struct stag_pool_node *n); /* the handover was taken back: answers with EBUSY */
-void serve_message_done(
-	struct node_message *m); /* reposts its receive, if nothing uses it any more */
+/* Disconnects clients whose user changed. */
+void serve_users(struct stag_pool_node *n, const struct users *before);
+/* Answers switchover requests with EBUSY if the handover was taken back. */
+void serve_fail_switchovers(struct stag_pool_node *n);
+/* Reposts the receive of a message that nothing uses any more. */
+void serve_message_done(struct node_message *m);
 /* Carries out a change whose value is complete, and whose message arrived at `came`. -EAGAIN: later. */
 int serve_change(struct client *k, const struct pool_request *request, uint64_t came,
 		 struct pool_answer *answer);
@@ -550,8 +550,8 @@ void pulls_step(struct stag_pool_node *n);
 void pulls_forget(struct client *k);
 
 /* body.c */
-uint64_t body_quiet(const struct stag_pool_node
-			    *n); /* number of the last record that is applied on every node */
+/* Returns the number of the last record that is applied here and on every linked standby. */
+uint64_t body_quiet(const struct stag_pool_node *n);
 /*
  * Places bytes of a body at an offset of the region, here and on every standby, followed by a record. No client
  * reads them yet. since: the last record that touched the place, or made it the body's. -EAGAIN: later;

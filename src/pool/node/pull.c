@@ -310,7 +310,7 @@ static int begin_upload(struct pull *p)
 		return rc;
 	}
 	pool_hashing_start(p->hash);
-	/* The bytes of an upload that an earlier primary began may be in records. */
+	/* An upload that was begun before (no new record) may have bytes in records up to now. */
 	p->since = n->serve.core.number;
 	if (used != 0)
 		p->since =
@@ -320,7 +320,7 @@ static int begin_upload(struct pull *p)
 	return 0;
 }
 
-/* Uses at most half of the log. */
+/* Makes a record of the piece, unless the log is more than half full. */
 static int keep_as_record(struct pull *p, const struct pull_slot *s)
 {
 	struct stag_pool_node *n = p->client->conn.node;
@@ -473,7 +473,7 @@ static int write_piece(struct pull *p)
 	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
-/* A value is deleted before its place is reused: if it still exists, it existed all the time. */
+/* Checks that the value still exists: its place is reused only after it was deleted, so it was intact all the time. */
 static int recheck_value(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;
@@ -560,7 +560,7 @@ int pull_start(struct client *k, struct node_message *m, const struct pool_reque
 	return 0;
 }
 
-/* The pull that was first in this round is last in the next one. */
+/* Steps all pulls. One that is still first is moved to the end, so that others get a share of ROUND_BYTES. */
 void pulls_step(struct stag_pool_node *n)
 {
 	struct list *first = n->pulling.pulls.next;

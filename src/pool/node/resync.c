@@ -101,7 +101,7 @@ void copy_hashes(struct follow *f, const struct link_hashes *h)
 		c->differs[i] = chunk_hash(n, c->first + i) != h->hashes[i];
 }
 
-/* Copies the first chunk, except the number and epoch of the last record applied here. */
+/* Copies the first chunk, except the fixed part, and the number and epoch of the last record applied here. */
 static void place_head(struct stag_pool_node *n, const uint8_t *from)
 {
 	size_t before = offsetof(struct pool_superblock, number);
@@ -189,7 +189,7 @@ bool copy_lets_apply(const struct follow *f, unsigned int *most)
 	return true;
 }
 
-/* All records are applied that may have changed what was read: the copy is complete. */
+/* Completes the copy: all records that may have changed the bytes while they were read are applied. */
 static void caught_up(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;

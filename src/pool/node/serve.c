@@ -173,7 +173,7 @@ void serve_flush(struct stag_pool_node *n)
 	}
 }
 
-/* A message is free again: send more answers. */
+/* Schedules more answers, now that a message is free again. */
 static void client_sent(struct node_conn *c)
 {
 	struct client *k = to_client(c);
@@ -327,7 +327,7 @@ static int serve_list(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
-/* The lease had not expired when this request arrived, so it had not when the client's earlier reads were done. */
+/* Answers while the lease lasts: then it also lasted when the reads were done that the client made before its request. */
 static int serve_fresh(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
@@ -477,7 +477,7 @@ static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 		node_conn_leave(c);
 }
 
-/* Requests in progress continue; the client sends them again on its next connection. */
+/* Drops requests that are not records yet, and all answers. The client sends the requests again on its next connection. */
 static void client_ended(struct node_conn *c)
 {
 	struct client *k = to_client(c);

@@ -9,7 +9,7 @@
  *	              <--    window, opened again       <--             has applied it
  *
  * A slot is open to one queue pair, through a memory window that the request itself invalidates (a send with invalidate). So the
- * bytes that we hash are those that were forwarded, and that every node applies later: nobody can change them. The slot is
+ * bytes that we hash are those that were forwarded, and that every node applies later: no peer can change them. The slot is
  * opened again when every connected standby has applied the record: until then an acknowledgement may depend on its bytes.
  *
  * A slot must have the same bytes here and on a standby as a whole, because its client may name more bytes than it wrote.
@@ -53,7 +53,7 @@ static void init_slices(struct node_staging *st)
 		}
 }
 
-/* Not accessible remotely, except through windows. */
+/* Maps and registers the staging memory, which is accessible remotely only through memory windows. */
 static int make_memory(struct stag_pool_node *n)
 {
 	struct node_staging *st = &n->memory.staging;
@@ -77,8 +77,9 @@ void node_staging_open(struct stag_pool_node *n)
 	int rc = wanted && !n->memory.staging.at ? make_memory(n) : 0;
 
 	if (n->adapter.dv && !wanted)
-		node_log(n, LOG_LEVEL_INFO,
-			 "values are forwarded by software: the adapter is not to mirror");
+		node_log(
+			n, LOG_LEVEL_INFO,
+			"values are forwarded by software: mirroring by the adapter is turned off");
 	if (rc != 0) {
 		node_log(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
 		node_staging_destroy(n);
@@ -134,7 +135,7 @@ static struct stage_slice *find_free(struct node_staging *st)
 }
 
 /* Erases what the previous client of the slice wrote, which its next client must not see. */
-static void clear(struct stag_pool_node *n, struct stage_slice *slice)
+static void clear_slice(struct stag_pool_node *n, struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &slice->slots[i];
@@ -203,7 +204,7 @@ void node_staging_assign(struct client *k)
 		slice = find_free(&n->memory.staging);
 	if (!slice)
 		return;
-	clear(n, slice);
+	clear_slice(n, slice);
 	if (make_windows(n, slice) != 0) {
 		free_windows(slice);
 		return;
@@ -268,7 +269,7 @@ void node_staging_announce(struct client *k)
 		pool_message_answer(k->writing->bytes, NODE_MESSAGE, &k->used, &answer);
 }
 
-/* Every node has applied the records: the slot may be overwritten from now on. */
+/* Shuts the slots whose records every node has applied: they can be opened, and overwritten, again. */
 void node_staging_release(struct stag_pool_node *n)
 {
 	struct list *taken = &n->memory.staging.taken;
@@ -329,7 +330,7 @@ static int make_record(struct client *k, const struct pool_request *rq, bool beg
 }
 
 /* Uploads a value that is too long for one record. If it has to wait in between, it starts again, at the same place. */
-static int upload(struct client *k, struct pool_request *rq, uint64_t came)
+static int upload_staged(struct client *k, struct pool_request *rq, uint64_t came)
 {
 	struct pool_staged staged = {rq->source_address, pool_hash(rq->value, rq->length)};
 	struct stag_pool_node *n = k->conn.node;
@@ -350,7 +351,7 @@ static int upload(struct client *k, struct pool_request *rq, uint64_t came)
 	return serve_change(k, rq, came, &answer);
 }
 
-/* Notes whether records in flight refer to the slot. */
+/* Notes the end of the records that refer to the slot, or shuts the slot if there is none. */
 static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t before)
 {
 	if (n->memory.log.put != before) {
@@ -376,7 +377,7 @@ int node_staging_change(struct client *k, struct node_message *m, const struct p
 	rq.source_address = slot_offset(s);
 	rq.value = n->memory.staging.at + slot_offset(s);
 	slot_become(s, SLOT_TAKEN);
-	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq, m->came)
+	rc = rq.length > POOL_DIRECT_MAX ? upload_staged(k, &rq, m->came)
 					 : serve_change(k, &rq, m->came, &answer);
 	s->asking = rc == -EAGAIN ? m : NULL;
 	if (rc == 0)

@@ -20,7 +20,7 @@ static const char *add_entry(struct users *s, const char *name, const char *secr
 	struct user *e = &s->list[s->count];
 
 	if (users_find(s, name))
-		return "it is there twice";
+		return "it is listed twice";
 	if (!secret || strlen(secret) < STAG_POOL_SECRET_MIN ||
 	    strlen(secret) > STAG_POOL_SECRET_MAX)
 		return "a secret has 16 to 128 characters";

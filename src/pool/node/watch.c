@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * watch.c - whether the process of a standby's primary has ended (life.h).
+ * watch.c - watches whether the process of a standby's primary has ended (life.h).
  *
  * If the roll is a file, all nodes are on one machine, and each has a file of its own beside the roll. A primary
  * sends the token of its file to each standby that connects; every welcome is about another epoch, or another
