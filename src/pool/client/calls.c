@@ -11,7 +11,7 @@
 
 /* ---- one at a time ------------------------------------------------------------------------ */
 
-/* Operations in flight continue meanwhile. */
+/* Drives the client until the op is done. Other operations in flight continue meanwhile. */
 static void run_until_done(struct stag_pool *p, const struct op *op)
 {
 	uint64_t spin = clock_ns() + SPIN_NS;
@@ -36,7 +36,7 @@ static int set_error(const struct op *op)
 	return error;
 }
 
-static struct op *submit_one(struct stag_pool *p)
+static struct op *get_op_for_call(struct stag_pool *p)
 {
 	struct op *op;
 
@@ -59,7 +59,7 @@ static struct op *submit_one(struct stag_pool *p)
 static int call_and_wait(struct stag_pool *p, const struct stag_pool_io *io,
 			 struct stag_pool_done *done)
 {
-	struct op *op = submit_one(p);
+	struct op *op = get_op_for_call(p);
 	int rc;
 
 	if (!op)
@@ -191,7 +191,7 @@ STAG_EXPORT int stag_pool_remove(struct stag_pool *p, const char *name)
 static struct op *request_and_wait(struct stag_pool *p, enum pool_op what, const char *name,
 				   uint64_t version, size_t room)
 {
-	struct op *op = submit_one(p);
+	struct op *op = get_op_for_call(p);
 
 	if (!op)
 		return NULL;

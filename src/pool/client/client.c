@@ -22,7 +22,7 @@
 #define STILL_NS                                                                                   \
 	(100 *                                                                                     \
 	 NS_PER_MS) /* a step that is late by this much: the process, or the machine, was stopped, */
-#define SLOW_STEPS 8 /* unless this many steps in a row are */
+#define SLOW_STEPS 8 /* unless this many steps were late before: then the machine is slow */
 #define ABSENT	   2 /* failed calls in a row after which a node counts as absent */
 #define RETRY_MS   30000
 #define DETACH_NS  (250 * NS_PER_MS)
@@ -243,7 +243,7 @@ static void note_earliest(struct stag_pool *p, const struct op *op)
 		p->nodes.taken_back = op->taken_back;
 }
 
-static void requeue_op(struct stag_pool *p, const struct client_op_list *list, uint64_t now)
+static void note_requeued(struct stag_pool *p, const struct client_op_list *list, uint64_t now)
 {
 	for (struct op *op = list->first; op; op = op->next) {
 		if (op->taken_back == 0)
@@ -255,8 +255,8 @@ static void requeue_op(struct stag_pool *p, const struct client_op_list *list, u
 void client_op_requeue(struct stag_pool *p, uint64_t now)
 {
 	p->nodes.taken_back = 0;
-	requeue_op(p, &p->queue.to_read, now);
-	requeue_op(p, &p->queue.to_ask, now);
+	note_requeued(p, &p->queue.to_read, now);
+	note_requeued(p, &p->queue.to_ask, now);
 }
 
 static void fail_overdue(struct stag_pool *p, struct client_op_list *list, uint64_t now)
@@ -361,8 +361,8 @@ static uint64_t next_deadline(const struct stag_pool *p)
 	return p->link.stage == LINK_UP ? next : deadline_of(p, p->nodes.taken_back, next);
 }
 
-/* Returns how long the process has been stopped since a time at which it should have continued. */
-static uint64_t stood_still(uint64_t since)
+/* Returns for how long the process was stopped, if it should have continued at `since`; 0: it was not. */
+static uint64_t stopped_for(uint64_t since)
 {
 	uint64_t now = clock_ns();
 
@@ -385,7 +385,7 @@ uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 			       .tv_nsec = (long)(left % NS_PER_S)};
 	ppoll(fds, 2, next == UINT64_MAX ? NULL : &ts, NULL);
 	p->waiting.look = true;
-	return stood_still(next);
+	return stopped_for(next);
 }
 
 /* ---- waiting elsewhere -------------------------------------------------------------------------------- */
@@ -399,7 +399,7 @@ int client_watch(struct stag_pool *p, int fd)
 		       : -errno;
 }
 
-/* The descriptor is readable as long as there are outcomes to fetch. */
+/* Makes the descriptor readable as long as there are outcomes to fetch. */
 static void ring_bell(struct stag_pool *p)
 {
 	uint64_t one = 1;
@@ -539,7 +539,7 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		if (p->nodes.refused == -EACCES ||
 		    (p->nodes.refused == -EPROTO && p->nodes.num_peers == 1))
 			return p->nodes.refused;
-		still = stood_still(began);
+		still = stopped_for(began);
 		if (still && slow++ < SLOW_STEPS)
 			deadline += still;
 		if (clock_ns() > deadline || (timeout_ms <= 0 && are_all_absent(p)))
@@ -698,7 +698,7 @@ STAG_EXPORT int stag_pool_submit(struct stag_pool *p, const struct stag_pool_io 
 	return -rc;
 }
 
-static int deliver_one(struct stag_pool *p, struct stag_pool_done *done, int n)
+static int deliver_outcomes(struct stag_pool *p, struct stag_pool_done *done, int n)
 {
 	struct op *op;
 	int got = 0;
@@ -715,12 +715,12 @@ STAG_EXPORT int stag_pool_poll(struct stag_pool *p, struct stag_pool_done *done,
 	int got;
 
 	client_step(p);
-	got = deliver_one(p, done, n);
+	got = deliver_outcomes(p, done, n);
 	if (p->waiting.epoll < 0)
 		return got;
 	while (got == 0 && n > 0 && (p->waiting.look = true) && !link_arm(p)) {
 		client_step(p);
-		got = deliver_one(p, done, n);
+		got = deliver_outcomes(p, done, n);
 	}
 	if (got == 0)
 		set_timer(p);

@@ -95,7 +95,7 @@ enum op_stage {
 enum op_for {
 	OP_FOR_POLL, /* the program fetches its outcome with stag_pool_poll() */
 	OP_FOR_CALL, /* a call of the library waits for it, and frees it */
-	OP_FOR_US,   /* the periodic query of members */
+	OP_FOR_US,   /* the library's own: the periodic query of members, or FRESH */
 };
 
 /* The way of a value to the node. */
@@ -326,7 +326,7 @@ void client_op_put(struct stag_pool *p, struct op *op);
 void client_op_push(struct client_op_list *list, struct op *op);
 void client_op_push_front(struct client_op_list *list, struct op *op);
 struct op *client_op_pop(struct client_op_list *list);
-/* Requeues operations after the link was lost. Their waiting time counts from the first time. */
+/* Notes since when operations wait, after the link was lost and they were requeued. It counts from the first time. */
 void client_op_requeue(struct stag_pool *p, uint64_t now);
 /* Finishes an operation; error is an errno value. */
 void client_op_finish(struct stag_pool *p, struct op *op, int error);
@@ -345,8 +345,8 @@ struct client_peer *where_add(struct stag_pool *p, const char *address);
 
 void seek_step(struct stag_pool *p, uint64_t now);
 void seek_start(struct stag_pool *p, uint64_t now); /* called when there is no link */
-void seek_note_end(struct client_peer *peer,
-		   uint64_t lasted); /* a link to it has ended, after `lasted` ns */
+/* Notes that a link to the peer has ended, after `lasted` ns. */
+void seek_note_end(struct client_peer *peer, uint64_t lasted);
 void seek_stop(struct stag_pool *p); /* cancels all calls */
 void seek_status(struct stag_pool *p, const void *bytes,
 		 uint32_t length);	       /* bytes: struct node_status */
@@ -365,7 +365,7 @@ void link_lost(struct stag_pool *p, uint64_t now);
 bool link_poll(struct stag_pool *p, uint64_t now); /* true: there may be more completions */
 void link_close(struct stag_pool *p);
 void link_free_device(struct stag_pool *p);
-bool link_arm(struct stag_pool *p); /* false: poll first */
+bool link_arm(struct stag_pool *p); /* before sleeping; false: poll once more first */
 
 enum wr_kind { WR_RECEIVE, WR_MESSAGE, WR_READ, WR_BODY };
 static inline uint64_t wr_id_of(enum wr_kind kind, uint32_t index)
@@ -383,8 +383,8 @@ void ask_sent(struct stag_pool *p, uint32_t message);
 void ask_closed(struct stag_pool *p, uint32_t stag); /* the peer closed an advertised STag */
 void ask_lost(struct stag_pool *p);		     /* the link was lost */
 void ask_forgotten(struct stag_pool *p);	     /* the pool has forgotten this client */
-void ask_release(struct stag_pool *p,
-		 struct op *op); /* its sequence number was answered, or given up */
+/* Releases the sequence number of an op that was answered, or is given up. */
+void ask_release(struct stag_pool *p, struct op *op);
 
 static inline bool ask_is_change(const struct op *op)
 {
@@ -407,7 +407,8 @@ void read_start(struct stag_pool *p, struct op *op);
 void read_pump(struct stag_pool *p);
 void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece); /* is_piece: of a body */
 void read_lost(struct stag_pool *p);
-void read_prove(struct stag_pool *p); /* sends FRESH if what was read may be stale */
+/* Sends FRESH if reads wait for a proof that they are fresh. */
+void read_prove(struct stag_pool *p);
 void read_proven(struct stag_pool *p, const struct op *prover, int error);
 
 /* ---- body.c ------------------------------------------------------------------------------ */

@@ -154,7 +154,7 @@ static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
 }
 
-/* Completions of a destroyed queue pair mean nothing. */
+/* Discards the completions of a queue pair that was destroyed. */
 static void discard_completions(struct stag_pool *p)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
@@ -308,8 +308,8 @@ static bool handle_completion(struct stag_pool *p, const struct ibv_wc *wc)
 }
 
 /*
- * A completed send of our adapter says nothing about the peer. A completed read says nothing about the peer's
- * software, which must be alive if its adapter does not enforce the lease.
+ * Returns whether a completion shows that the node is alive. A completed send says nothing about the node. A completed
+ * read says nothing about the node's software, which must be alive if its adapter does not enforce the lease.
  */
 static bool is_sign_of_life(const struct stag_pool *p, const struct ibv_wc *wc)
 {
@@ -344,8 +344,8 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 }
 
 /*
- * A queue that was armed, and did not signal, stays armed. But a software adapter may take a caller that keeps
- * polling for one that polls for ever, and wake nobody.
+ * Arms the completion queue, unless it is armed and has not signalled since. After ARMED_POLLS polls it is armed again
+ * all the same: a software adapter may take a caller that keeps polling for one that never sleeps, and not wake it.
  */
 bool link_arm(struct stag_pool *p)
 {

@@ -2,10 +2,10 @@
 /*
  * read.c - one-sided reads: the steps of pool_read and pool_lookup, many of them in one post.
  *
- * Destination of a step's bytes: short ones go to the op's own buffer. A value goes directly to the program's
- * memory, if that was lent, or if the value is long enough for a registration; otherwise to a buffer of the
- * library, from which it is copied when it has proven whole. The bytes at `to` mean nothing before the read is
- * done.
+ * Destination of a step's bytes: short ones go to the op's own buffer. A longer value goes directly to the program's
+ * memory if that was lent (READ only), or if it has a body (body.c), which is long enough for a registration; otherwise to
+ * a buffer of the library, from which it is copied once its hash was checked. The bytes at `to` are undefined before the
+ * read is done.
  */
 #include "pool/client/client.h"
 
@@ -84,7 +84,7 @@ void read_prove(struct stag_pool *p)
 	p->queue.prover = op;
 }
 
-/* An answer over a lost link proves nothing. */
+/* Delivers the reads that this FRESH request was about. One of a lost link is ignored: it proves nothing. */
 void read_proven(struct stag_pool *p, const struct op *prover, int error)
 {
 	if (prover != p->queue.prover)
@@ -122,7 +122,7 @@ static void read_done(struct stag_pool *p, struct op *op)
 	deliver(p, op, 0);
 }
 
-/* A body that does not fit need not be read. */
+/* Returns whether a body is next that does not fit the program's buffer: it is not read. */
 static bool is_too_long(const struct op *op)
 {
 	return wants_body(op) &&
@@ -192,7 +192,7 @@ static int to_buffer(struct stag_pool *p, struct op *op, struct ibv_sge *sge, ui
 	return 1;
 }
 
-/* Reads the header to our memory, what follows to the program's. */
+/* Reads the header to the op's own buffer, and the bytes behind it to the program's memory. */
 static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
 	uint32_t lkey, rkey;
@@ -259,8 +259,8 @@ void read_start(struct stag_pool *p, struct op *op)
 }
 
 /*
- * Starts from the beginning, because the region's place may have been unknown before. Returns false if there is
- * nothing to read.
+ * Starts from the beginning, because this link's region may be at another place than the last one's. Returns false if the
+ * pointer leads to no object of this pool.
  */
 static bool begin_read(struct stag_pool *p, struct op *op)
 {

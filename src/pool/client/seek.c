@@ -17,7 +17,7 @@
 
 #define AGAIN_MIN      NS_PER_MS
 #define AGAIN_MAX      (250 * NS_PER_MS)
-#define AT_ONCE	       NS_PER_S /* a link that lasted less does not count */
+#define AT_ONCE	       NS_PER_S /* a link that lasted less was ended at once */
 #define MOST_DOUBLINGS 8
 
 /* ---- calls ------------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ static void call_later(struct stag_pool *p, struct client_peer *peer, uint64_t n
 	call_after(p, peer, now, wait > took ? wait : took);
 }
 
-/* No node listens there: retry later. */
+/* Backs off from an address where no node listens: the wait doubles with each failed call. */
 static void call_absent(struct stag_pool *p, struct client_peer *peer, uint64_t now)
 {
 	uint64_t wait = AGAIN_MIN << peer->absent;
@@ -322,7 +322,7 @@ static void watch_silence(struct stag_pool *p, uint64_t now)
 			call_peer(p, &p->nodes.peers[i], now);
 }
 
-static void expire_calls(struct stag_pool *p, uint64_t now)
+static void step_calls(struct stag_pool *p, uint64_t now)
 {
 	for (unsigned int i = 0; i < p->nodes.num_peers; i++) {
 		struct client_peer *peer = &p->nodes.peers[i];
@@ -342,7 +342,7 @@ void seek_step(struct stag_pool *p, uint64_t now)
 		handle_event(p, &n, now);
 	if (p->link.id)
 		watch_silence(p, now);
-	expire_calls(p, now);
+	step_calls(p, now);
 }
 
 uint64_t seek_next(const struct stag_pool *p)
