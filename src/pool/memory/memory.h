@@ -841,7 +841,7 @@ void pool_list(const struct pool_region *r, const struct pool_request *request, 
 /*
  * The primary's log: a ring with the same bytes at the same places as in each standby's memory. Records are built
  * in place, and never wrap: a record with POOL_RECORD_SKIP, or less than a header's room, is left after the last
- * one that fits. Positions count bytes from the pool's beginning, and never wrap.
+ * one that fits. Positions count bytes since this node became primary, and never wrap.
  */
 struct pool_log {
 	uint8_t *at;
