@@ -347,24 +347,24 @@ static void on_abort(int signal)
 
 int main(int argc, char **argv)
 {
-#define AT_DOOR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define ADMISSION_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		AT_DOOR(client_with_the_secret_is_admitted),
-		AT_DOOR(node_is_admitted_under_its_own_name),
-		AT_DOOR(wrong_secret_or_user_is_refused),
-		AT_DOOR(the_node_proves_itself_too),
-		AT_DOOR(a_proof_is_good_once),
-		AT_DOOR(a_challenge_expires),
-		AT_DOOR(challenge_is_bound_to_the_address),
-		AT_DOOR(challenge_of_another_node_is_refused),
-		AT_DOOR(a_proof_with_any_bit_flipped_is_wrong),
-		AT_DOOR(a_hello_with_any_byte_flipped_admits_nobody),
-		AT_DOOR(challenge_with_any_byte_flipped_admits_nobody),
-		AT_DOOR(noise_admits_nobody),
-		AT_DOOR(guessing_is_slowed_down),
-		AT_DOOR(guessing_from_many_addresses_is_slowed_down),
-		AT_DOOR(a_flood_of_hellos_keeps_nobody_out),
-		AT_DOOR(thousands_of_clients_are_admitted_at_once),
+		ADMISSION_TEST(client_with_the_secret_is_admitted),
+		ADMISSION_TEST(node_is_admitted_under_its_own_name),
+		ADMISSION_TEST(wrong_secret_or_user_is_refused),
+		ADMISSION_TEST(the_node_proves_itself_too),
+		ADMISSION_TEST(a_proof_is_good_once),
+		ADMISSION_TEST(a_challenge_expires),
+		ADMISSION_TEST(challenge_is_bound_to_the_address),
+		ADMISSION_TEST(challenge_of_another_node_is_refused),
+		ADMISSION_TEST(a_proof_with_any_bit_flipped_is_wrong),
+		ADMISSION_TEST(a_hello_with_any_byte_flipped_admits_nobody),
+		ADMISSION_TEST(challenge_with_any_byte_flipped_admits_nobody),
+		ADMISSION_TEST(noise_admits_nobody),
+		ADMISSION_TEST(guessing_is_slowed_down),
+		ADMISSION_TEST(guessing_from_many_addresses_is_slowed_down),
+		ADMISSION_TEST(a_flood_of_hellos_keeps_nobody_out),
+		ADMISSION_TEST(thousands_of_clients_are_admitted_at_once),
 	};
 
 	dice_start();

@@ -48,12 +48,12 @@ static int tear_down(void **state)
 static uint8_t record[POOL_RECORD_MAX];
 static struct pool_build build;
 
-static void begin(void)
+static void begin_record(void)
 {
 	assert_int_equal(pool_begin(&scene.core, &build, record, sizeof(record), 0), 0);
 }
 
-static void end(void)
+static void end_record(void)
 {
 	size_t used;
 
@@ -61,7 +61,7 @@ static void end(void)
 	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
 }
 
-static void mark(uint64_t at, uint64_t size, bool take)
+static void mark_block(uint64_t at, uint64_t size, bool take)
 {
 	assert_true(at % POOL_ALIGN == 0 && at >= scene.a.memory_at);
 	assert_true(pool_holds(&scene.a, at, size));
@@ -76,14 +76,14 @@ static bool alloc(uint64_t size, bool run)
 {
 	uint64_t at, got;
 
-	begin();
+	begin_record();
 	at = run ? pool_alloc_run(&scene.core, size) : pool_alloc(&scene.core, size);
-	end();
+	end_record();
 	if (at == POOL_NOWHERE)
 		return false;
 	got = run ? pool_region_run_size(&scene.a, at) : pool_region_block_size(&scene.a, at);
 	assert_true(got >= size);
-	mark(at, got, true);
+	mark_block(at, got, true);
 	assert_in_range(num_blocks, 0, MOST - 1);
 	blocks[num_blocks++] = (struct block){at, got};
 	return true;
@@ -91,10 +91,10 @@ static bool alloc(uint64_t size, bool run)
 
 static void free_block(unsigned int i)
 {
-	begin();
+	begin_record();
 	pool_free(&scene.core, blocks[i].at);
-	end();
-	mark(blocks[i].at, blocks[i].size, false);
+	end_record();
+	mark_block(blocks[i].at, blocks[i].size, false);
 	assert_int_equal(pool_region_block_size(&scene.a, blocks[i].at), 0);
 	blocks[i] = blocks[--num_blocks];
 }
@@ -146,7 +146,8 @@ static void blocks_of_one_size_waste_little(void **state)
 		for (n = 0; alloc(size, false); n++)
 			;
 		used = scene.a.num_spans * POOL_SPAN;
-		if (n * size * 10 < used * 7) /* the rest behind whole slabs, and an eighth */
+		if (n * size * 10 <
+		    used * 7) /* spans too few for a slab, and classes an eighth apart */
 			fail_msg("%lu blocks of %lu bytes took %lu bytes", n, (unsigned long)size,
 				 (unsigned long)used);
 		while (num_blocks > 0)

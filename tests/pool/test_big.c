@@ -144,7 +144,7 @@ static struct news query_node(struct node *n)
 	return w;
 }
 
-static void start(struct story *s, struct node *n, const char *how)
+static void start_node(struct story *s, struct node *n, const char *how)
 {
 	char state[128], roll[128], port[16], size[32];
 	int in[2], out[2], rc = -1;
@@ -252,7 +252,7 @@ static bool is_done(struct story *s, struct stag_pool_done *done)
 
 /* ---- stories -------------------------------------------------------------------------------------- */
 
-static void *memory(size_t length)
+static void *map_memory(size_t length)
 {
 	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -272,11 +272,11 @@ static int set_up_for(void **state, size_t length)
 	}
 	s->a.name = "a";
 	s->b.name = "b";
-	s->from = memory(s->length);
-	s->to = memory(s->length);
+	s->from = map_memory(s->length);
+	s->to = map_memory(s->length);
 	dice_fill(s->from, s->length);
-	start(s, &s->a, "create");
-	start(s, &s->b, "join");
+	start_node(s, &s->a, "create");
+	start_node(s, &s->b, "join");
 	await(query_node(&s->a).standbys == 1);
 	s->pool = open_pool(s);
 	*state = s;
@@ -325,7 +325,7 @@ static void a_long_value_outlives_its_primary(void **state)
 	await(query_node(&s->a).standbys == 1);
 	kill_node(&s->a);
 	expect_read(s, &ptr, s->from, length - 1);
-	start(s, &s->a, "join");
+	start_node(s, &s->a, "join");
 	await(query_node(&s->b).standbys == 1);
 	s->from[0] ^= 1;
 	assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, length), 0);
@@ -335,7 +335,7 @@ static void a_long_value_outlives_its_primary(void **state)
 	expect_read(s, &ptr, s->from, length);
 	assert_int_equal(stag_pool_delete(s->pool, &ptr), 0);
 	assert_int_equal(stag_pool_read(s->pool, &ptr, s->to, &length, NULL), ENOENT);
-	start(s, &s->b, "join");
+	start_node(s, &s->b, "join");
 	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
@@ -370,7 +370,7 @@ static void switch_over(struct story *s)
 static void standby_returns(struct story *s)
 {
 	kill_node(&s->b);
-	start(s, &s->b, "join");
+	start_node(s, &s->b, "join");
 }
 
 static void disturb_upload(struct story *s, void (*disturb)(struct story *s))
@@ -400,10 +400,10 @@ static void upload_survives_changes_of_nodes(void **state)
 	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
 	disturb_upload(s, kill_standby);
-	start(s, &s->b, "join");
+	start_node(s, &s->b, "join");
 	await(query_node(&s->a).standbys == 1);
 	disturb_upload(s, kill_primary);
-	start(s, &s->a, "join");
+	start_node(s, &s->a, "join");
 	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 	{ /* the primary is s->a from here on */

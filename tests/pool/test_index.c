@@ -18,7 +18,7 @@ static struct scene scene;
 static struct pool_who who;
 static uint64_t sequence;
 
-static void start(uint64_t num_buckets)
+static void start_scene(uint64_t num_buckets)
 {
 	scene_open(&scene, 2 * POOL_MIN_SIZE, num_buckets);
 	who = scene_client(&scene, 1);
@@ -82,7 +82,7 @@ static void colliding_names_are_distinguished(void **state)
 {
 	unsigned int n = 100;
 
-	start(1);
+	start_scene(1);
 	for (unsigned int i = 0; i < n; i++)
 		assert_int_equal(put(name_number(i), name_number(i)), 0);
 	assert_int_equal(pool_index_buckets(&scene.a), (n + 6) / 7 - 1);
@@ -110,7 +110,7 @@ static void a_chain_has_an_end(void **state)
 {
 	unsigned int i = 0;
 
-	start(1);
+	start_scene(1);
 	while (put(name_number(i), "") == 0)
 		i++;
 	assert_int_equal(i, POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES);
@@ -124,7 +124,7 @@ static void names_are_of_1_to_255_bytes(void **state)
 {
 	char name[POOL_MAX_NAME + 1];
 
-	start(0);
+	start_scene(0);
 	for (unsigned int length = 1; length <= POOL_MAX_NAME; length++) {
 		memset(name, 'n', length);
 		name[length] = '\0';
@@ -147,7 +147,7 @@ static void a_list_has_every_name_once(void **state)
 	unsigned int seen[200] = {0}, pages = 0;
 	uint8_t page[500];
 
-	start(8);
+	start_scene(8);
 	for (unsigned int i = 0; i < 200; i++)
 		assert_int_equal(put(name_number(i), "value"), 0);
 	do {
@@ -180,7 +180,7 @@ static void a_lookup_survives_any_index(void **state)
 	void *value;
 
 	dice_start();
-	start(4);
+	start_scene(4);
 	for (unsigned int i = 0; i < 60; i++)
 		assert_int_equal(put(name_number(i), "value"), 0);
 	for (unsigned long i = 0; i < rounds; i++) {

@@ -171,7 +171,7 @@ struct thing {
 };
 
 /* The simplest model of an object, without versions. */
-static bool could(struct thing *t, const struct linear_op *op)
+static bool could_return(struct thing *t, const struct linear_op *op)
 {
 	bool was = t->present;
 
@@ -219,7 +219,7 @@ static bool try_all(struct trial *t, struct thing now)
 		struct thing then = now;
 		bool found;
 
-		if (t->used >> i & 1 || !may_be_next(t, i) || !could(&then, &t->ops[i]))
+		if (t->used >> i & 1 || !may_be_next(t, i) || !could_return(&then, &t->ops[i]))
 			continue;
 		t->used |= (uint8_t)(1 << i);
 		found = try_all(t, then);

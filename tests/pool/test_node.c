@@ -160,7 +160,7 @@ struct story {
 
 static char self[512];
 
-static int start(struct story *s, struct node *n, const char *how)
+static int start_node(struct story *s, struct node *n, const char *how)
 {
 	char state[128], roll[128];
 	int in[2], out[2], rc = -1;
@@ -200,7 +200,7 @@ static void stop_and_reap(struct node *n)
 }
 
 /* Returns the number that the node prints for a command. */
-static int command(struct node *n, char what)
+static int send_command(struct node *n, char what)
 {
 	int rc = -1;
 
@@ -348,8 +348,8 @@ static int tear_down(void **state)
 
 static void start_both(struct story *s)
 {
-	assert_int_equal(start(s, &s->a, "create"), 0);
-	assert_int_equal(start(s, &s->b, "join"), 0);
+	assert_int_equal(start_node(s, &s->a, "create"), 0);
+	assert_int_equal(start_node(s, &s->b, "join"), 0);
 	await(query_node(&s->a).standbys == 1);
 }
 
@@ -376,7 +376,7 @@ static void pointers_outlive_the_primary(void **state)
 	assert_memory_equal(&again, &s->ptrs[s->count - 1], sizeof(again));
 	insert_some(s, NUM_VALUES / 4);
 
-	assert_int_equal(start(s, &s->a, "join"), 0);
+	assert_int_equal(start_node(s, &s->a, "join"), 0);
 	await(query_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
 	insert_some(s, NUM_VALUES / 4);
@@ -394,7 +394,7 @@ static void standbys_are_promoted_one_after_the_other(void **state)
 	struct story *s = *state;
 
 	start_both(s);
-	assert_int_equal(start(s, &s->c, "join"), 0);
+	assert_int_equal(start_node(s, &s->c, "join"), 0);
 	await(query_node(&s->a).standbys == 2);
 	await(try_opening(s, &s->a, false) == 0);
 	insert_some(s, 10);
@@ -431,7 +431,7 @@ static void a_standby_is_not_waited_for_long(void **state)
 	insert_some(s, 5);
 	expect_all(s);
 	assert_int_equal(query_node(&s->a).epoch, 1);
-	assert_int_equal(start(s, &s->b, "join"), 0);
+	assert_int_equal(start_node(s, &s->b, "join"), 0);
 	await(query_node(&s->a).standbys == 1);
 	await(are_same(&s->a, &s->b));
 }
@@ -470,7 +470,7 @@ static void a_primary_hands_over(void **state)
 	start_both(s);
 	await(try_opening(s, &s->a, false) == 0);
 	insert_some(s, 10);
-	assert_int_equal(command(&s->a, 's'), 0);
+	assert_int_equal(send_command(&s->a, 's'), 0);
 	await(is_primary(&s->b));
 	raw_close(&s->raw);
 	await(try_opening(s, &s->b, true) == 0);
@@ -500,12 +500,12 @@ static void switchovers_choose_the_same_successor(void **state)
 	struct stag_pool *pool;
 
 	start_both(s);
-	assert_int_equal(start(s, &s->c, "join"), 0);
+	assert_int_equal(start_node(s, &s->c, "join"), 0);
 	await(query_node(&s->a).standbys == 2);
 	/* EBUSY until the standbys have connected to the new primary. */
-	await(command(&s->a, 's') == 0);
+	await(send_command(&s->a, 's') == 0);
 	await(is_primary(&s->b));
-	await(command(&s->b, 's') == 0);
+	await(send_command(&s->b, 's') == 0);
 	await(is_primary(&s->a));
 	pool = open_as("admin", &s->a);
 	await(stag_pool_switchover(pool, NULL) == 0);
@@ -537,7 +537,7 @@ static void clients_must_prove_their_secret(void **state)
 	struct stag_pool_ptr ptr;
 	uint16_t port;
 
-	assert_int_equal(start(s, &s->a, "create"), 0);
+	assert_int_equal(start_node(s, &s->a, "create"), 0);
 	await(is_primary(&s->a));
 	port = (uint16_t)query_node(&s->a).port;
 	assert_int_equal(raw_open(&s->raw, port, "writer", "not the word it should be"), -EACCES);
@@ -648,8 +648,8 @@ static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 	char to[16];
 	size_t length = sizeof(to);
 
-	assert_int_equal(command(&s->a, 'p'), 0);
-	assert_int_equal(start(s, &s->c, "join"), 0);
+	assert_int_equal(send_command(&s->a, 'p'), 0);
+	assert_int_equal(start_node(s, &s->c, "join"), 0);
 	await(is_primary(&s->b));
 	still = s->raw;
 	await(try_opening(s, &s->b, true) == 0);
@@ -660,7 +660,7 @@ static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 	assert_string_equal(to, "old");
 	expect_first(pool, s, "new");
 
-	assert_int_equal(command(&s->a, 'r'), 1);
+	assert_int_equal(send_command(&s->a, 'r'), 1);
 	assert_int_equal(raw_receive(&still, &fresh, &answer), -ENOTCONN);
 	raw_close(&still);
 	expect_standbys(s, 2);
@@ -825,7 +825,7 @@ static void staged_values_outlive_the_primary(void **state)
 	}
 	/* Half of a value is written before the third node joins. */
 	assert_int_equal(raw_stage(&s->raw, 0, 0, want, NODE_SHORT / 2), 0);
-	assert_int_equal(start(s, &s->c, "join"), 0);
+	assert_int_equal(start_node(s, &s->c, "join"), 0);
 	await(query_node(&s->a).standbys == 2);
 	assert_int_equal(
 		raw_stage(&s->raw, 0, NODE_SHORT / 2, want + NODE_SHORT / 2, NODE_SHORT / 2), 0);
@@ -1068,13 +1068,13 @@ static void node_with_unsafe_times_does_not_follow(void **state)
 {
 	struct story *s = *state;
 
-	assert_int_equal(start(s, &s->a, "create"), 0);
+	assert_int_equal(start_node(s, &s->a, "create"), 0);
 	await(is_primary(&s->a));
 	setenv("SHORT", "1", 1);
-	assert_int_equal(start(s, &s->c, "join"), 0);
+	assert_int_equal(start_node(s, &s->c, "join"), 0);
 	unsetenv("SHORT");
 	await(query_node(&s->c).role == STAG_POOL_ROLE_REFUSED);
-	assert_int_equal(start(s, &s->b, "join"), 0);
+	assert_int_equal(start_node(s, &s->b, "join"), 0);
 	await(query_node(&s->b).role == STAG_POOL_ROLE_STANDBY);
 	assert_int_equal(try_opening(s, &s->a, false), 0);
 	insert_some(s, 5);

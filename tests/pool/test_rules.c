@@ -84,7 +84,7 @@ static void pass_time_with_heartbeats(uint64_t time)
 	}
 }
 
-static void begin(const char *name)
+static void begin_role(const char *name)
 {
 	struct roll roll = a_roll();
 
@@ -97,7 +97,7 @@ static void begin(const char *name)
 
 static void be_standby(void)
 {
-	begin("bee");
+	begin_role("bee");
 	role_synced(&role, now, 3);
 	assert_int_equal(role.state, ROLE_STANDBY);
 }
@@ -302,7 +302,7 @@ static void standbys_are_promoted_in_their_order(void **state)
 	struct roll roll = a_roll();
 
 	for (int first = 0; first < 2; first++) {
-		begin("cat");
+		begin_role("cat");
 		role_synced(&role, now, 3);
 		roll.in_sync = 7;
 		roll.members[1].order = first ? 5 : 1;
@@ -318,11 +318,11 @@ static void standbys_are_promoted_in_their_order(void **state)
 static void node_out_of_sync_is_never_promoted(void **state)
 {
 	/* The roll says that it is in sync, but it has restarted and lost its memory. */
-	begin("bee");
+	begin_role("bee");
 	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
 	/* It believes that it is in sync, but the roll says that it is not. */
-	begin("cat");
+	begin_role("cat");
 	role_synced(&role, now, 3);
 	pass_time(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
@@ -344,7 +344,7 @@ static void node_with_a_torn_record_is_not_promoted(void **state)
 
 static void restarted_primary_does_not_serve(void **state)
 {
-	begin("ant");
+	begin_role("ant");
 	assert_int_equal(role.state, ROLE_OUTSIDE);
 	pass_time(1000 * MS);
 	assert_false(does(ROLE_SERVE, NULL));
@@ -442,7 +442,7 @@ static void removed_node_does_not_rejoin_by_itself(void **state)
 {
 	struct roll roll = a_roll();
 
-	begin("cat");
+	begin_role("cat");
 	memset(&roll.members[2], 0, sizeof(roll.members[2]));
 	role_changed(&role, now, 2, &roll);
 	assert_int_equal(role.state, ROLE_REFUSED);

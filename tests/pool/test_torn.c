@@ -194,7 +194,7 @@ static void change_named(struct pool_who *who, uint64_t n)
 		atomic_fetch_add(&absences, 1);
 }
 
-static bool enough(uint64_t n, unsigned long rounds)
+static bool ran_long_enough(uint64_t n, unsigned long rounds)
 {
 	if (caught)
 		return atomic_load(&num_mixed) + atomic_load(&num_old) + atomic_load(&num_gone) > 0;
@@ -217,7 +217,7 @@ static void no_value_is_mixed_or_old(void **state)
 		readers[i].chance = (uint64_t)i + 1;
 		assert_int_equal(pthread_create(&threads[i], NULL, reader_thread, &readers[i]), 0);
 	}
-	for (uint64_t n = 1; !enough(n, rounds); n++) {
+	for (uint64_t n = 1; !ran_long_enough(n, rounds); n++) {
 		for (uint64_t which = 0; which < OBJECTS; which++)
 			change(&who, which, n);
 		change_named(&who, n);

@@ -14,7 +14,7 @@
 static uint8_t message[4096];
 static size_t used;
 
-static void start(uint8_t kind)
+static void start_message(uint8_t kind)
 {
 	used = 0;
 	assert_int_equal(pool_message_start(message, sizeof(message), &used, kind, 7), 0);
@@ -26,7 +26,7 @@ static int write_and_read(const struct pool_request *in, struct pool_request *ou
 	struct pool_message header;
 	size_t where = 0;
 
-	start(POOL_MESSAGE_REQUESTS);
+	start_message(POOL_MESSAGE_REQUESTS);
 	assert_int_equal(pool_message_request(message, sizeof(message), &used, in), 0);
 	assert_int_equal(pool_message_read(message, used, &where, &header), 0);
 	assert_int_equal(header.count, 1);
@@ -130,7 +130,7 @@ static void truncated_message_is_refused(void **state)
 	struct pool_request rq;
 	size_t where, whole;
 
-	start(POOL_MESSAGE_REQUESTS);
+	start_message(POOL_MESSAGE_REQUESTS);
 	assert_int_equal(pool_message_request(message, sizeof(message), &used, &put), 0);
 	whole = used;
 	for (size_t length = 0; length < whole; length++) {
@@ -155,7 +155,7 @@ static void answers_follow_each_other(void **state)
 	struct pool_answer answer;
 	size_t where = 0;
 
-	start(POOL_MESSAGE_ANSWERS);
+	start_message(POOL_MESSAGE_ANSWERS);
 	assert_int_equal(pool_message_answer(message, sizeof(message), &used, &one), 0);
 	assert_int_equal(pool_message_answer(message, sizeof(message), &used, &two), 0);
 	assert_int_equal(pool_message_answer(message, used + 8, &used, &two), -ENOBUFS);
