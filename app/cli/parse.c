@@ -114,7 +114,7 @@ static const struct cli_option *row_of(const struct parser *p, int val)
 	if (val >= FIRST_OPTION)
 		return &p->noun->options[val - FIRST_OPTION];
 	for (const struct cli_option *o = p->noun->options; !cli_is_end(o); o++)
-		if (o->letter && o->letter == val)
+		if (o->letter && o->letter == val && cli_verb_has(p->verb, o))
 			return o;
 	return NULL;
 }
@@ -126,15 +126,6 @@ static void add_option(struct option **to, const char *name, const struct cli_op
 					   FIRST_OPTION + row};
 }
 
-/* Does another row with the name of o belong to the verb? */
-static bool is_shadowed(const struct parser *p, const struct cli_option *o)
-{
-	for (const struct cli_option *other = p->noun->options; !cli_is_end(other); other++)
-		if (other != o && cli_verb_has(p->verb, other) && strcmp(other->name, o->name) == 0)
-			return true;
-	return false;
-}
-
 static void add_letter(struct parser *p, const struct cli_option *o)
 {
 	size_t n = strlen(p->letters);
@@ -144,7 +135,7 @@ static void add_letter(struct parser *p, const struct cli_option *o)
 			 o->value ? ":" : "");
 }
 
-/* All options of the noun: of one that the verb does not have it can be said that it does not. */
+/* Has the options of the verb only, so that those of other verbs do not make an abbreviation ambiguous. */
 static bool make_table(struct parser *p)
 {
 	const struct cli_option *options = p->noun->options;
@@ -161,7 +152,7 @@ static bool make_table(struct parser *p)
 	/* ':': getopt_long() reports a missing value as ':', and prints nothing */
 	snprintf(p->letters, sizeof(p->letters), "%s:h", p->verb->program ? "+" : "");
 	for (size_t i = 0; i < n; i++) {
-		if (!options[i].name || is_shadowed(p, &options[i]))
+		if (!cli_verb_has(p->verb, &options[i]))
 			continue;
 		add_option(&to, options[i].name, &options[i], (int)i);
 		add_option(&to, options[i].alias, &options[i], (int)i);
@@ -212,8 +203,6 @@ static int next_option(const struct parser *p, int argc, char **argv)
 /* Returns false if the command is over, with *rc. */
 static bool parse_option(const struct parser *p, int c, void *to, int *rc)
 {
-	const struct cli_option *o;
-
 	*rc = EXIT_USAGE;
 	if (c == '?')
 		return false;
@@ -222,11 +211,7 @@ static bool parse_option(const struct parser *p, int c, void *to, int *rc)
 		*rc = EXIT_OK;
 		return false;
 	}
-	o = row_of(p, c);
-	if (cli_verb_has(p->verb, o))
-		return cli_store_value(to, o, optarg);
-	complain("'%s' has no option '--%s'", p->call, o->name);
-	return false;
+	return cli_store_value(to, row_of(p, c), optarg);
 }
 
 /* ---- arguments ---- */

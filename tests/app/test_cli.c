@@ -126,6 +126,10 @@ static void an_option_has_an_alias_a_letter_and_abbreviations(void **state)
 	assert_string_equal(shop.label, "b");
 	assert_int_equal(parse("shop open here --lab=c"), -1);
 	assert_string_equal(shop.label, "c");
+	/* close has no --count */
+	assert_int_equal(parse("shop close --co red here there"), -1);
+	assert_string_equal(shop.colour, "red");
+	assert_refused("shop open --co red here", "has no option '--co'");
 }
 
 static void verbs_may_have_different_rows_of_one_name(void **state)
