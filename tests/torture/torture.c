@@ -99,7 +99,7 @@ static void fill_pattern(uint8_t *p, uint32_t len, uint64_t key)
 		p[i] = pattern_byte(key, i);
 }
 
-#define broken(...)                                                                                \
+#define report_violation(...)                                                                      \
 	do {                                                                                       \
 		fprintf(stderr, "torture: seed %llu: line %d: ", (unsigned long long)seed,         \
 			__LINE__);                                                                 \
@@ -111,15 +111,15 @@ static void fill_pattern(uint8_t *p, uint32_t len, uint64_t key)
 #define must(x)                                                                                    \
 	do {                                                                                       \
 		if (!(x))                                                                          \
-			broken("%s (errno %d)", #x, errno);                                        \
+			report_violation("%s (errno %d)", #x, errno);                              \
 	} while (0)
 
 static void expect_pattern(const uint8_t *p, uint32_t len, uint64_t key, const char *what)
 {
 	for (uint32_t i = 0; i < len; i++)
 		if (p[i] != pattern_byte(key, i))
-			broken("%s: byte %u of %u is 0x%02x, not 0x%02x", what, i, len, p[i],
-			       pattern_byte(key, i));
+			report_violation("%s: byte %u of %u is 0x%02x, not 0x%02x", what, i, len,
+					 p[i], pattern_byte(key, i));
 }
 
 /* ---- one side of a connection ------------------------------------------ */
@@ -326,8 +326,9 @@ static void note_send_wc(struct side *s, const struct ibv_wc *wc)
 		return;
 	}
 	if ((wc->wr_id & ~SEND_FLAG) <= s->last_signal)
-		broken("completion %llu after %llu", (unsigned long long)(wc->wr_id & ~SEND_FLAG),
-		       (unsigned long long)s->last_signal);
+		report_violation("send completion %llu came after %llu",
+				 (unsigned long long)(wc->wr_id & ~SEND_FLAG),
+				 (unsigned long long)s->last_signal);
 	s->last_signal = wc->wr_id & ~SEND_FLAG;
 }
 
@@ -341,8 +342,8 @@ static void check_message(struct side *s, const struct ibv_wc *wc, const uint8_t
 		uint32_t len = wc->byte_len;
 
 		if (ntohl(wc->imm_data) != (uint32_t)s->next_in)
-			broken("immediate %u where %llu was due", ntohl(wc->imm_data),
-			       (unsigned long long)s->next_in);
+			report_violation("received immediate %u, expected %llu",
+					 ntohl(wc->imm_data), (unsigned long long)s->next_in);
 		expect_pattern(s->memory, len, s->key + s->next_in, "a write with immediate");
 	} else {
 		must(wc->byte_len >= sizeof(h));
@@ -352,8 +353,9 @@ static void check_message(struct side *s, const struct ibv_wc *wc, const uint8_t
 			return;
 		}
 		if (h.number != s->next_in || h.len != wc->byte_len - sizeof(h))
-			broken("message %llu of %u bytes where %llu was due",
-			       (unsigned long long)h.number, h.len, (unsigned long long)s->next_in);
+			report_violation("received message %llu of %u bytes, expected message %llu",
+					 (unsigned long long)h.number, h.len,
+					 (unsigned long long)s->next_in);
 		expect_pattern(slot + sizeof(h), h.len, s->key + h.number, "a message");
 		s->over |= h.kind == 'B';
 	}
@@ -561,8 +563,8 @@ static bool count_up(struct side *s, uint64_t *expected)
 	if (!post_send(s, &wr, true) || !await_completions(s))
 		return false;
 	if (*result != *expected)
-		broken("an atomic found %llu where %llu was", (unsigned long long)*result,
-		       (unsigned long long)*expected);
+		report_violation("atomic returned %llu, expected %llu", (unsigned long long)*result,
+				 (unsigned long long)*expected);
 	(*expected)++;
 	return true;
 }
@@ -601,8 +603,8 @@ static bool get_block(struct side *s, uint32_t len, uint64_t number)
 
 	while ((found = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) != number) {
 		if (found)
-			broken("block %llu where %llu was due", (unsigned long long)found,
-			       (unsigned long long)number);
+			report_violation("found block %llu, expected %llu",
+					 (unsigned long long)found, (unsigned long long)number);
 		if (++spins % 256 == 0)
 			sched_yield();
 		if (spins % 4096 == 0 && connection_ended(s))
@@ -679,13 +681,14 @@ static void expect_flush(struct side *s)
 		if (wc.status == IBV_WC_SUCCESS)
 			check_message(s, &wc, s->slots + wc.wr_id * SLOT);
 		else if (wc.status != IBV_WC_WR_FLUSH_ERR && !shared->cut_short)
-			broken("a receive ended as %s", ibv_wc_status_str(wc.status));
+			report_violation("a receive completed with status: %s",
+					 ibv_wc_status_str(wc.status));
 	}
 	while (poll_both(s, &wc)) {
 		if (wc.wr_id & SEND_FLAG)
 			continue;
 		if (!s->srq)
-			broken("a receive came back twice");
+			report_violation("a receive completed twice");
 		if (wc.status == IBV_WC_SUCCESS)
 			check_message(s, &wc, s->slots + wc.wr_id * SLOT);
 	}
@@ -727,8 +730,8 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma
 	if (ev->event == want)
 		return ev;
 	if (!shared->cut_short)
-		broken("%s (%d) instead of %s", rdma_event_str(ev->event), ev->status,
-		       rdma_event_str(want));
+		report_violation("got event %s (status %d), expected %s", rdma_event_str(ev->event),
+				 ev->status, rdma_event_str(want));
 	/* Exit at once, before a sanitizer checks the other threads, which are still running. */
 	syscall(SYS_exit_group, 0);
 	__builtin_unreachable();
@@ -908,7 +911,7 @@ static void run_server(void)
 
 static bool faults;
 
-static pid_t fork_process(void (*run)(uint64_t key), uint64_t key)
+static pid_t fork_process(void (*body)(uint64_t key), uint64_t key)
 {
 	pid_t pid;
 
@@ -918,7 +921,7 @@ static pid_t fork_process(void (*run)(uint64_t key), uint64_t key)
 	if (pid)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	run(key);
+	body(key);
 	_exit(1);
 }
 
@@ -936,8 +939,8 @@ static uint64_t now_ms(void)
 }
 
 struct round {
-	pid_t pid[2]; /* server, client; 0: has ended */
-	int killed;   /* which; -1: neither */
+	pid_t pid[2]; /* of server and client; 0: has exited */
+	int killed;   /* index of the killed process; -1: none */
 	uint64_t moved, moved_at;
 };
 
@@ -950,7 +953,8 @@ static void reap(struct round *r)
 			continue;
 		r->pid[i] = 0;
 		if (i != r->killed && status)
-			broken("the %s ended with status 0x%x", i ? "client" : "server", status);
+			report_violation("the %s exited with wait status 0x%x",
+					 i ? "client" : "server", status);
 	}
 }
 
@@ -985,8 +989,9 @@ static void check_progress(struct round *r)
 	for (int i = 0; i < 2; i++)
 		if (r->pid[i])
 			kill(r->pid[i], SIGABRT);
-	broken("nothing moved for %d s: %s%s hang%s", PATIENCE_S, r->pid[0] ? "the server " : "",
-	       r->pid[1] ? "the client" : "", r->killed < 0 ? "" : " after a kill");
+	report_violation("no completion for %d s: still running: %s%s%s", PATIENCE_S,
+			 r->pid[0] ? "the server " : "", r->pid[1] ? "the client" : "",
+			 r->killed < 0 ? "" : " after a kill");
 }
 
 /* Every message that completed at the client has arrived at the server. */
@@ -994,9 +999,9 @@ static void compare_counts(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		if (shared->sent[i] != shared->received[i])
-			broken("connection %u: %llu messages completed, %llu came", i,
-			       (unsigned long long)shared->sent[i],
-			       (unsigned long long)shared->received[i]);
+			report_violation("connection %u: %llu messages completed, %llu received", i,
+					 (unsigned long long)shared->sent[i],
+					 (unsigned long long)shared->received[i]);
 }
 
 static void play_round(uint64_t key)
@@ -1051,7 +1056,7 @@ int main(int argc, char **argv)
 	do {
 		play_round(dice());
 	} while (now_ms() < until);
-	printf("%llu rounds, %llu cut short, %llu messages, %llu MiB\n",
+	printf("%llu rounds, %llu with a killed process, %llu messages, %llu MiB\n",
 	       (unsigned long long)shared->rounds, (unsigned long long)shared->cut,
 	       (unsigned long long)shared->messages, (unsigned long long)shared->bytes >> 20);
 	return 0;
