@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fake_node.h - two fake nodes to test the client with: one region in this process, a listener for each node, and a thread
- * that serves the clients of the primary's listener. Nothing is replicated: the tests show how a client copes when the
- * primary changes.
+ * fake_node.h - two fake nodes to test the client with: one region in this process, a listener for each node,
+ * and a thread that serves the clients of the primary's listener. Nothing is replicated: the tests show how a
+ * client copes when the primary changes.
  */
 #ifndef POOL_FAKE_NODE_H
 #define POOL_FAKE_NODE_H

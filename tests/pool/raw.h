@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * raw.h - a client of a pool's node, on bare verbs: one connection, one request at a time. It checks answers no more than
- * the tests need, and retries nothing.
+ * raw.h - a client of a pool's node, on bare verbs: one connection, one request at a time. It checks answers no
+ * more than the tests need, and retries nothing.
  */
 #ifndef STAG_TEST_POOL_RAW_H
 #define STAG_TEST_POOL_RAW_H
@@ -32,8 +32,8 @@ struct raw {
 };
 
 /*
- * Connects and authenticates. Returns -EACCES if refused, -EAGAIN to try later, -EREMCHG if the node is not primary, or
- * another -errno if there was no connection. On failure there is nothing to close.
+ * Connects and authenticates. Returns -EACCES if refused, -EAGAIN to try later, -EREMCHG if the node is not
+ * primary, or another -errno if there was no connection. On failure there is nothing to close.
  */
 int raw_open(struct raw *r, uint16_t port, const char *user, const char *secret);
 void raw_close(struct raw *r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scene.h - a primary and its standby without a network: two regions, the primary's log, and the ring it is copied to.
+ * scene.h - a primary and its standby without a network: two regions, the primary's log, and the ring it is
+ * copied to.
  */
 #ifndef POOL_SCENE_H
 #define POOL_SCENE_H

@@ -185,8 +185,8 @@ static void challenge_is_bound_to_the_address(void **state)
 }
 
 /*
- * A proof for a challenge of another node, or of this one before a restart, is refused with EAGAIN: the client requests
- * a new challenge, and the failure does not count as a wrong secret.
+ * A proof for a challenge of another node, or of this one before a restart, is refused with EAGAIN: the client
+ * requests a new challenge, and the failure does not count as a wrong secret.
  */
 static void challenge_of_another_node_is_refused(void **state)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_alloc.c - the allocator of a region's blocks: no blocks overlap, all memory is freed, and the overhead is bounded.
+ * test_alloc.c - the allocator of a region's blocks: no blocks overlap, all memory is freed, and the overhead
+ * is bounded.
  */
 #include "scene.h"
 

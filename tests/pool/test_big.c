@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_big.c - uploads of large values: through failovers, beside small values, and from clients that are killed. The
- * nodes are processes of their own; this process is the client.
+ * test_big.c - uploads of large values: through failovers, beside small values, and from clients that are
+ * killed. The nodes are processes of their own; this process is the client.
  *
  * Values are 64 MiB long, less under a sanitizer, 1 GiB with STAG_LONG; a quarter of that in tests with several.
  */
@@ -309,7 +309,10 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* A long value is inserted, updated, read from the next primary, updated there, read from the first one, and deleted. */
+/*
+ * A long value is inserted, updated, read from the next primary, updated there, read from the first one, and
+ * deleted.
+ */
 static void a_long_value_outlives_its_primary(void **state)
 {
 	struct story *s = *state;

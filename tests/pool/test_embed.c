@@ -139,7 +139,10 @@ static void expect_start_fails(struct stag_pool_node_attr *attr, int error, cons
 		fail_msg("'%s' does not say '%s'", stag_pool_error(), words);
 }
 
-/* The region has the same address on every node: if that is taken, the node does not start, and names the mapping. */
+/*
+ * The region has the same address on every node: if that is taken, the node does not start, and names the
+ * mapping.
+ */
 static void mapped_memory_in_the_way_is_reported(void **state)
 {
 	struct stag_pool_node_attr attr = attributes();

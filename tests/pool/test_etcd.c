@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_etcd.c - the roll in a real etcd: one that is killed, one that requires authentication, one of three members.
+ * test_etcd.c - the roll in a real etcd: one that is killed, one that requires authentication, one of three
+ * members.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -170,7 +171,10 @@ static struct roll_answer swap_now(struct rolls *rolls, uint64_t revision, const
 	return await_answer(rolls);
 }
 
-/* Swaps the roll in, and retries until a read shows it: on a busy machine requests may time out. Returns its revision. */
+/*
+ * Swaps the roll in, and retries until a read shows it: on a busy machine requests may time out. Returns its
+ * revision.
+ */
 static uint64_t swap_in(struct rolls *rolls, const struct roll *roll)
 {
 	for (;;) {

@@ -30,7 +30,10 @@ struct other {
 	uint8_t token[LIFE_TOKEN_LEN];
 };
 
-/* Starts a process that begins its life, reports its token, and waits to be killed; forks: with a child of its own. */
+/*
+ * Starts a process that begins its life, reports its token, and waits to be killed; forks: with a child of its
+ * own.
+ */
 static struct other start_process(bool forks)
 {
 	struct other o;

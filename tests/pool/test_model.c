@@ -2,9 +2,9 @@
 /*
  * test_model.c - random operations, compared with a simple model of a pool: a list of objects ("things").
  *
- * Several clients make operations ahead of those that are applied. Each record is applied to two regions, which are then
- * compared. Clients retry requests. Primaries die with records in flight, some of which have reached the standby. The
- * model gets each operation's outcome and checks that it was possible.
+ * Several clients make operations ahead of those that are applied. Each record is applied to two regions, which
+ * are then compared. Clients retry requests. Primaries die with records in flight, some of which have reached
+ * the standby. The model gets each operation's outcome and checks that it was possible.
  *
  * `test_pool_model caught` is for a build with a deliberate fault: it succeeds if the test fails.
  */
@@ -406,7 +406,10 @@ static void expect_same_answer(const struct pool_answer *one, const struct pool_
 	assert_memory_equal(&one->ptr, &two->ptr, sizeof(one->ptr));
 }
 
-/* Retries two requests: one that was acknowledged (ESTALE), and one in flight or done, which gets the same answer. */
+/*
+ * Retries two requests: one that was acknowledged (ESTALE), and one in flight or done, which gets the same
+ * answer.
+ */
 static void retry_requests(struct actor *actor)
 {
 	uint64_t sequence, number = scene.core.number;

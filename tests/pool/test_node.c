@@ -2,8 +2,8 @@
 /*
  * test_node.c - nodes of a pool, each in a process of its own, so that they can be killed; and a client on bare verbs.
  *
- * Some tests are with adapters that have nothing beyond verbs: no chosen keys, no lease. Their client is the library's,
- * which gets a FRESH answer from the primary before it delivers what it has read.
+ * Some tests are with adapters that have nothing beyond verbs: no chosen keys, no lease. Their client is the
+ * library's, which gets a FRESH answer from the primary before it delivers what it has read.
  *
  * `test_pool_node TEST caught` is for a build with a deliberate fault: it succeeds if that test fails.
  */
@@ -51,7 +51,10 @@ static atomic_bool to_stall;
 static int stall_pipe[2];
 static atomic_uint torn; /* how often the node received bytes that are no record */
 
-/* The node's log callback. With to_stall, blocks the node's thread when it links a standby; its adapter continues. */
+/*
+ * The node's log callback. With to_stall, blocks the node's thread when it links a standby; its adapter
+ * continues.
+ */
 static void on_log_line(void *arg, const char *line)
 {
 	char go;
@@ -637,7 +640,10 @@ static void expect_standbys(struct story *s, unsigned int standbys)
 	await(are_same(&s->a, &s->b));
 }
 
-/* The stalled primary's adapter serves reads of an old value: they are not delivered, and it does not answer FRESH. */
+/*
+ * The stalled primary's adapter serves reads of an old value: they are not delivered, and it does not answer
+ * FRESH.
+ */
 static void reads_without_a_fresh_answer_are_not_delivered(void **state)
 {
 	struct story *s = *state;
@@ -689,7 +695,10 @@ static bool has_lease(struct stag_pool *pool)
 	return info.lease_us != 0;
 }
 
-/* A primary whose standby is silent and cannot be dropped has no lease: it answers FRESH only when it has one again. */
+/*
+ * A primary whose standby is silent and cannot be dropped has no lease: it answers FRESH only when it has one
+ * again.
+ */
 static void primary_without_a_lease_does_not_answer_fresh(void **state)
 {
 	struct story *s = *state;
@@ -889,7 +898,10 @@ static void values_staged_on_a_lost_link_are_staged_again(void **state)
 	expect_stored(s, &first, want, sizeof(want));
 }
 
-/* A client that names more bytes than it wrote gets zeroes, not another client's bytes, and all nodes store the same. */
+/*
+ * A client that names more bytes than it wrote gets zeroes, not another client's bytes, and all nodes store the
+ * same.
+ */
 static void slots_are_cleared_for_their_next_client(void **state)
 {
 	static uint8_t secret[NODE_SHORT], zeroes[NODE_SHORT];
@@ -917,7 +929,10 @@ static void slots_are_cleared_for_their_next_client(void **state)
 	assert_int_equal(query_node(&s->b).torn, 0);
 }
 
-/* An acknowledged value stays in its slot until the standby has applied it, however soon the client writes again. */
+/*
+ * An acknowledged value stays in its slot until the standby has applied it, however soon the client writes
+ * again.
+ */
 static void slot_opens_after_every_node_has_applied_it(void **state)
 {
 	static uint8_t want[20000];
@@ -1036,8 +1051,8 @@ static bool hold_roll_of_two(const struct story *s, int *lock, struct roll *roll
 }
 
 /*
- * While the roll is locked, a handover can be neither accepted nor revoked. A stopping primary does not wait for that; its
- * successor is promoted once the roll can be changed.
+ * While the roll is locked, a handover can be neither accepted nor revoked. A stopping primary does not wait
+ * for that; its successor is promoted once the roll can be changed.
  */
 static void a_node_stops_even_if_the_roll_is_locked(void **state)
 {
@@ -1063,7 +1078,10 @@ static void a_node_stops_even_if_the_roll_is_locked(void **state)
 	await(is_primary(standby));
 }
 
-/* A node whose `promote` is shorter than the primary's lease could be promoted while the primary still serves: it is refused. */
+/*
+ * A node whose `promote` is shorter than the primary's lease could be promoted while the primary still serves:
+ * it is refused.
+ */
 static void node_with_unsafe_times_does_not_follow(void **state)
 {
 	struct story *s = *state;

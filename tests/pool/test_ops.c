@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_ops.c - operations that test_model.c leaves out: clients that attach, expire and exceed limits, uploads that are
- * interrupted, and made-up pointers.
+ * test_ops.c - operations that test_model.c leaves out: clients that attach, expire and exceed limits, uploads
+ * that are interrupted, and made-up pointers.
  */
 #include "scene.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_record.c - records: intact or refused, applied in order, and never outside of the memory that they may change.
+ * test_record.c - records: intact or refused, applied in order, and never outside of the memory that they may
+ * change.
  */
 #include "scene.h"
 
@@ -260,7 +261,10 @@ static void ring_is_drained_up_to_the_partial_record(void **state)
 	}
 }
 
-/* Bytes of an earlier lap may be overwritten by the next record while they are looked at, so they are not checked. */
+/*
+ * Bytes of an earlier lap may be overwritten by the next record while they are looked at, so they are not
+ * checked.
+ */
 static void leftover_of_an_earlier_lap_is_not_checked(void **state)
 {
 	static uint8_t there[RING];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_role.c - failover in simulated pools (world.h) under random faults: no acknowledged record may be lost, and no
- * superseded value be read.
+ * test_role.c - failover in simulated pools (world.h) under random faults: no acknowledged record may be lost,
+ * and no superseded value be read.
  *
- * `test_pool_role caught` is for a build with a deliberate fault: it succeeds if a violation or an assertion shows it.
- * STAG_WORLD=seed runs the world of that seed alone; STAG_LOG=debug traces it.
+ * `test_pool_role caught` is for a build with a deliberate fault: it succeeds if a violation or an assertion
+ * shows it. STAG_WORLD=seed runs the world of that seed alone; STAG_LOG=debug traces it.
  */
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_roll.c - the roll (the pool's membership record): its text form, and its file, which processes race to change
- * and are killed while they do.
+ * test_roll.c - the roll (the pool's membership record): its text form, and its file, which processes race to
+ * change and are killed while they do.
  *
  * `test_pool_roll caught` is for a build with a deliberate fault: it succeeds if a test fails.
  */

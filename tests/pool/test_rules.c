@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rules.c - the rules of role.h, one by one, with a single node, event by event. test_role.c is for many nodes.
+ * test_rules.c - the rules of role.h, one by one, with a single node, event by event. test_role.c is for many
+ * nodes.
  */
 #include <errno.h>
 #include <setjmp.h>

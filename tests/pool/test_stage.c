@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_stage.c - staging slots, as a client uses them: which slot a value takes, which work requests are posted, and what
- * a node may announce. There is no device: the test has the verbs that stage.c calls.
+ * test_stage.c - staging slots, as a client uses them: which slot a value takes, which work requests are
+ * posted, and what a node may announce. There is no device: the test has the verbs that stage.c calls.
  */
 #include "pool/client/client.h"
 

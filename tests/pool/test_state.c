@@ -122,7 +122,10 @@ static void a_full_disk_leaves_the_state_as_it_was(void **state)
 	assert_memory_equal(&found, &some, sizeof(some));
 }
 
-/* A process that keeps saving is killed at a random moment: the file has the last state that it reported, or a newer one. */
+/*
+ * A process that keeps saving is killed at a random moment: the file has the last state that it reported, or a
+ * newer one.
+ */
 static void a_killed_process_leaves_a_state(void **state)
 {
 	struct pool_state found, saved = some;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_torn.c - one thread changes values while others copy them in pieces, as an adapter does, and check them: no reader
- * accepts a mixed value or one older than it has read before, or misses one that exists.
+ * test_torn.c - one thread changes values while others copy them in pieces, as an adapter does, and check them:
+ * no reader accepts a mixed value or one older than it has read before, or misses one that exists.
  *
  * `test_pool_torn caught` is for a build with a deliberate fault: it succeeds if a reader was wrong.
  */
@@ -235,7 +235,10 @@ static void no_value_is_mixed_or_old(void **state)
 	scene_close(&scene);
 }
 
-/* Feeds a copy with the first `cut` bytes of one version and the rest of another: DONE only if it equals one of them. */
+/*
+ * Feeds a copy with the first `cut` bytes of one version and the rest of another: DONE only if it equals one of
+ * them.
+ */
 static void expect_noticed(const uint8_t *one, const uint8_t *two, size_t length, size_t cut)
 {
 	static uint8_t fed[SIZE];

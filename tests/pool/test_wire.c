@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_wire.c - messages: requests and answers are read as written, and operands that an operation does not take are refused.
+ * test_wire.c - messages: requests and answers are read as written, and operands that an operation does not
+ * take are refused.
  */
 #include "pool/memory/memory.h"
 

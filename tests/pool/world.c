@@ -2,9 +2,9 @@
 /*
  * world.c - see world.h.
  *
- * Links carry records in order until they break, which loses the records in flight. Heartbeats and their echoes do not
- * depend on links: they may be late, lost, out of order, or from a link that is gone. The roll backend carries a request
- * out when it arrives, even if the requester has died by then.
+ * Links carry records in order until they break, which loses the records in flight. Heartbeats and their echoes
+ * do not depend on links: they may be late, lost, out of order, or from a link that is gone. The roll backend
+ * carries a request out when it arrives, even if the requester has died by then.
  */
 #include "world.h"
 
@@ -640,7 +640,10 @@ static void on_return(struct world *w, const struct event *e)
 		start_node(w, n, false);
 }
 
-/* True if another node has an up-to-date copy, and no swap in flight from this node could make its copy the only one. */
+/*
+ * True if another node has an up-to-date copy, and no swap in flight from this node could make its copy the
+ * only one.
+ */
 static bool may_crash(const struct world *w, unsigned int node)
 {
 	const struct roll *roll = &w->rolls[w->revision];

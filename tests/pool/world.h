@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * world.h - a simulated pool: nodes that communicate by messages only, and a roll backend, in simulated time. The nodes
- * run src/pool/role; delays and faults are random.
+ * world.h - a simulated pool: nodes that communicate by messages only, and a roll backend, in simulated time.
+ * The nodes run src/pool/role; delays and faults are random.
  *
- * A node's memory is a list of records. A record that was acknowledged, or that a reader could see, is committed: every
- * later primary must have all committed records in the same order, and so must every node that serves a read.
+ * A node's memory is a list of records. A record that was acknowledged, or that a reader could see, is
+ * committed: every later primary must have all committed records in the same order, and so must every node that
+ * serves a read.
  */
 #ifndef STAG_TEST_POOL_WORLD_H
 #define STAG_TEST_POOL_WORLD_H
@@ -37,7 +38,10 @@ struct world_sum {
 	uint64_t steps, acknowledged, reads, refused_reads, epochs, crashes, handed, dropped;
 };
 
-/* Runs one world, with the dice as they stand, and adds to *sum. Returns NULL, or the guarantee that was violated. */
+/*
+ * Runs one world, with the dice as they stand, and adds to *sum. Returns NULL, or the guarantee that was
+ * violated.
+ */
 const char *world_run(const struct world_setup *setup, struct world_sum *sum);
 
 #endif

@@ -155,7 +155,10 @@ static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 	return a->used[at % USED_SETS];
 }
 
-/* Uses a ticket up: it is valid for one attempt, whatever its result. -EACCES: it was used; -EAGAIN: too many at once. */
+/*
+ * Uses a ticket up: it is valid for one attempt, whatever its result. -EACCES: it was used; -EAGAIN: too many
+ * at once.
+ */
 static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
 {
 	struct used_ticket *set = set_of(a, ticket), *free_one = NULL;

@@ -103,7 +103,10 @@ enum admit_verdict {
 	ADMIT_YES, /* accept, with admit_make_welcome() */
 };
 
-/* Keeps a pointer to the users, which admit_use() replaces. Returns NULL if memory runs out, or there are no random numbers. */
+/*
+ * Keeps a pointer to the users, which admit_use() replaces. Returns NULL if memory runs out, or there are no
+ * random numbers.
+ */
 struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users);
 void admit_destroy(struct admit *a);
 void admit_use(struct admit *a, const struct users *users);
@@ -125,15 +128,15 @@ int admit_make_welcome(struct admit *a, const struct admit_session *session, con
 /* Each returns the length of what it wrote to out, at most ADMIT_MAX, or -errno. */
 int admit_say_hello(struct admit_session *s, enum admit_as as, const char *name, void *out);
 /*
- * Answers a challenge with a proof, and sets *epoch and `primary` as in the challenge. -EACCES: the node refused us for
- * good; -EAGAIN: for now; -EPROTO: not a challenge.
+ * Answers a challenge with a proof, and sets *epoch and `primary` as in the challenge. -EACCES: the node
+ * refused us for good; -EAGAIN: for now; -EPROTO: not a challenge.
  */
 int admit_say_proof(struct admit_session *s, const char *secret, const void *challenge, size_t len,
 		    uint64_t *epoch, char primary[ROLL_ADDRESS_LEN], void *out);
 /*
- * Checks the private data of the accept, or of a reject. Returns the length of the facts, which are in `welcome` at
- * *facts. -EACCES: the node refused us for good, or accepted without knowing our secret (disconnect then); -EAGAIN: it
- * refused us for now; -EPROTO: neither a welcome nor a refusal.
+ * Checks the private data of the accept, or of a reject. Returns the length of the facts, which are in
+ * `welcome` at *facts. -EACCES: the node refused us for good, or accepted without knowing our secret
+ * (disconnect then); -EAGAIN: it refused us for now; -EPROTO: neither a welcome nor a refusal.
  */
 int admit_hear_welcome(struct admit_session *s, const char *secret, const void *welcome, size_t len,
 		       const void **facts);

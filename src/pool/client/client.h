@@ -326,7 +326,10 @@ void client_op_put(struct stag_pool *p, struct op *op);
 void client_op_push(struct client_op_list *list, struct op *op);
 void client_op_push_front(struct client_op_list *list, struct op *op);
 struct op *client_op_pop(struct client_op_list *list);
-/* Notes since when operations wait, after the link was lost and they were requeued. It counts from the first time. */
+/*
+ * Notes since when operations wait, after the link was lost and they were requeued. It counts from the first
+ * time.
+ */
 void client_op_requeue(struct stag_pool *p, uint64_t now);
 /* Finishes an operation; error is an errno value. */
 void client_op_finish(struct stag_pool *p, struct op *op, int error);

@@ -308,8 +308,9 @@ static bool handle_completion(struct stag_pool *p, const struct ibv_wc *wc)
 }
 
 /*
- * Returns whether a completion shows that the node is alive. A completed send says nothing about the node. A completed
- * read says nothing about the node's software, which must be alive if its adapter does not enforce the lease.
+ * Returns whether a completion shows that the node is alive. A completed send says nothing about the node. A
+ * completed read says nothing about the node's software, which must be alive if its adapter does not enforce
+ * the lease.
  */
 static bool is_sign_of_life(const struct stag_pool *p, const struct ibv_wc *wc)
 {
@@ -344,8 +345,9 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 }
 
 /*
- * Arms the completion queue, unless it is armed and has not signalled since. After ARMED_POLLS polls it is armed again
- * all the same: a software adapter may take a caller that keeps polling for one that never sleeps, and not wake it.
+ * Arms the completion queue, unless it is armed and has not signalled since. After ARMED_POLLS polls it is
+ * armed again all the same: a software adapter may take a caller that keeps polling for one that never sleeps,
+ * and not wake it.
  */
 bool link_arm(struct stag_pool *p)
 {

@@ -3,9 +3,9 @@
  * memory.c - memory that the adapter reads and writes: lent by the program, registered for one operation, or the
  * library's own.
  *
- * Lent memory is registered once. With one-shot sends a node can access it only through the STags that they advertise; otherwise it
- * gets the key of the region itself, and only nodes that have proven themselves do. The library's own buffers have
- * few sizes, and some are kept for reuse.
+ * Lent memory is registered once. With one-shot sends a node can access it only through the STags that they
+ * advertise; otherwise it gets the key of the region itself, and only nodes that have proven themselves do. The
+ * library's own buffers have few sizes, and some are kept for reuse.
  */
 #include "pool/client/client.h"
 

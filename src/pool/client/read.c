@@ -2,10 +2,10 @@
 /*
  * read.c - one-sided reads: the steps of pool_read and pool_lookup, many of them in one post.
  *
- * Destination of a step's bytes: short ones go to the op's own buffer. A longer value goes directly to the program's
- * memory if that was lent (READ only), or if it has a body (body.c), which is long enough for a registration; otherwise to
- * a buffer of the library, from which it is copied once its hash was checked. The bytes at `to` are undefined before the
- * read is done.
+ * Destination of a step's bytes: short ones go to the op's own buffer. A longer value goes directly to the
+ * program's memory if that was lent (READ only), or if it has a body (body.c), which is long enough for a
+ * registration; otherwise to a buffer of the library, from which it is copied once its hash was checked. The
+ * bytes at `to` are undefined before the read is done.
  */
 #include "pool/client/client.h"
 
@@ -259,8 +259,8 @@ void read_start(struct stag_pool *p, struct op *op)
 }
 
 /*
- * Starts from the beginning, because this link's region may be at another place than the last one's. Returns false if the
- * pointer leads to no object of this pool.
+ * Starts from the beginning: the region's place is known once a link is up, and steps on a lost link are void.
+ * Returns false if the pointer leads to no object of this pool.
  */
 static bool begin_read(struct stag_pool *p, struct op *op)
 {

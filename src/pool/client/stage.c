@@ -11,7 +11,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* Shorter values are faster in the message. Those longer than POOL_DIRECT_MAX are not staged: the node fetches them. */
+/*
+ * Shorter values are faster in the message. Those longer than POOL_DIRECT_MAX are not staged: the node fetches
+ * them.
+ */
 #define STAGE_MIN 8192u
 
 bool stage_find(const struct stag_pool *p, size_t length, uint8_t *slot)

@@ -3,8 +3,8 @@
  * clients.c - the requests of each client, and their outcomes: in the region, so that every later primary has
  * them.
  *
- * A client numbers its requests, and has at most POOL_WINDOW whose outcomes it has not acknowledged. Each request says up
- * to which sequence number it has: so only POOL_WINDOW outcomes must be kept.
+ * A client numbers its requests, and has at most POOL_WINDOW whose outcomes it has not acknowledged. Each
+ * request says up to which sequence number it has: so only POOL_WINDOW outcomes must be kept.
  */
 #include "pool/memory/memory.h"
 

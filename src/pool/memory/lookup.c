@@ -2,9 +2,9 @@
 /*
  * lookup.c - one-sided lookup of a name: buckets are read, then the object that an entry leads to.
  *
- * Meanwhile an entry may change to another object, and the object that it led to may be gone, or replaced. A name
- * is absent only if a whole chain was read in which no entry has its tag. If an entry has the tag, but no object of the
- * name was read there, the lookup starts again; after TRIES of them the node has to be asked.
+ * Meanwhile an entry may change to another object, and the object that it led to may be gone, or replaced. A
+ * name is absent only if a whole chain was read in which no entry has its tag. If an entry has the tag, but no
+ * object of the name was read there, the lookup starts again; after TRIES of them the node has to be asked.
  */
 #include "pool/memory/memory.h"
 

@@ -2,14 +2,15 @@
 /*
  * memory.h - the memory of a pool, and what changes it.
  *
- * Terms. The *region* is the pool's memory, byte for byte the same on every node. An *object* is a header and what is stored
- * behind it, in a *block* of the allocator. A *span* is 64 KiB of the region; a *slab* is one or more spans with blocks of
- * one size. A *record* is one change: ranges of bytes of the region. The *log* is all records, by number. The *core* is the
- * primary's: it makes records, and knows which words the records that are not yet applied will change (what is *ahead*).
+ * Terms. The *region* is the pool's memory, byte for byte the same on every node. An *object* is a header and
+ * what is stored behind it, in a *block* of the allocator. A *span* is 64 KiB of the region; a *slab* is one or
+ * more spans with blocks of one size. A *record* is one change: ranges of bytes of the region. The *log* is all
+ * records, by number. The *core* is the primary's: it makes records, and knows which words the records that are
+ * not yet applied will change (what is *ahead*).
  *
- * A change (ops.c): request -> pool_change() -> record and answer -> the standbys have the record -> pool_settle() applies it
- * here -> the answer is sent. Until then the region is as it was, so that no client reads a change that may still be lost; the next
- * requests are judged including what is ahead.
+ * A change (ops.c): request -> pool_change() -> record and answer -> the standbys have the record ->
+ * pool_settle() applies it here -> the answer is sent. Until then the region is as it was, so that no client
+ * reads a change that may still be lost; the next requests are judged including what is ahead.
  *
  *     region.c   layout, mapping, superblock           record.c     ranges: build, check, apply
  *     check.c    consistency of a region               ring.c       the log in memory
@@ -315,8 +316,8 @@ int pool_build_finish(struct pool_build *b, uint64_t number, uint64_t epoch, uin
 
 /*
  * Checks whether a whole record is at `at`, of which room bytes are ours. Sets header as it was read. Returns
- * -EAGAIN if it is not there (yet): its length is impossible, or the hash is wrong; -EBADMSG if the hash is right, but
- * ranges are out of bounds. The bytes may change during the check.
+ * -EAGAIN if it is not there (yet): its length is impossible, or the hash is wrong; -EBADMSG if the hash is
+ * right, but ranges are out of bounds. The bytes may change during the check.
  */
 int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 		      struct pool_record *header);
@@ -385,8 +386,8 @@ struct pool_core {
 
 /*
  * Opens a core on a region of the caller, which must outlive it. The core finds everything that it needs in the
- * region: so a standby becomes primary, at whatever record its region is. Returns -EPROTO if the region has records of
- * a later epoch, -EBADMSG if it contradicts itself, or -ENOMEM.
+ * region: so a standby becomes primary, at whatever record its region is. Returns -EPROTO if the region has
+ * records of a later epoch, -EBADMSG if it contradicts itself, or -ENOMEM.
  */
 int pool_core_open(struct pool_core *core, const struct pool_region *region, uint64_t epoch);
 void pool_core_close(struct pool_core *core);
@@ -588,7 +589,10 @@ uint64_t pool_client_who(const struct pool_core *core, uint32_t slot);
 int pool_client_add(struct pool_core *core,
 		    struct pool_who *who); /* sets who->slot; -ENOSPC, -EUSERS */
 void pool_client_remove(struct pool_core *core, uint32_t slot);
-/* acknowledged: as in the request. A request that was carried out is never carried out again, whatever `acknowledged` is. */
+/*
+ * acknowledged: as in the request. A request that was carried out is never carried out again, whatever
+ * `acknowledged` is.
+ */
 enum pool_seen pool_client_seen(const struct pool_core *core, const struct pool_who *who,
 				uint64_t sequence, uint64_t acknowledged,
 				struct pool_result *result);
@@ -763,10 +767,11 @@ int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_a
 /* ---- ops.c, upload.c ------------------------------------------------------------- */
 
 /*
- * Judges a request that changes something, and makes a record of it. Returns 0 if the answer is valid: it is sent
- * when record answer->after is applied; *used is the length of the record that was made at `at`, or 0 if none was
- * needed. Returns -EAGAIN if too much is ahead, or there is too little room (POOL_RECORD_META + the value is
- * needed): retry when records have been settled. -EINVAL: no change, or its value is missing. -ENOBUFS: an internal error.
+ * Judges a request that changes something, and makes a record of it. Returns 0 if the answer is valid: it is
+ * sent when record answer->after is applied; *used is the length of the record that was made at `at`, or 0 if
+ * none was needed. Returns -EAGAIN if too much is ahead, or there is too little room (POOL_RECORD_META + the
+ * value is needed): retry when records have been settled. -EINVAL: no change, or its value is missing.
+ * -ENOBUFS: an internal error.
  */
 int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_request *request,
 		void *at, size_t room, size_t *used, struct pool_answer *answer);

@@ -11,8 +11,9 @@ int pool_begin(struct pool_core *core, struct pool_build *build, void *at, size_
 /* Finishes the record: *used bytes. -ENOBUFS: it is too long, and the core is invalid from now on. */
 int pool_end(struct pool_core *core, size_t *used);
 /*
- * Discard the changes of the record. pool_begin_again() continues with the same record, empty; pool_give_up() makes no
- * record. Blocks that were allocated for it must be freed before; otherwise they are lost until the next scan.
+ * Discard the changes of the record. pool_begin_again() continues with the same record, empty; pool_give_up()
+ * makes no record. Blocks that were allocated for it must be freed before; otherwise they are lost until the
+ * next scan.
  */
 void pool_begin_again(struct pool_core *core);
 void pool_give_up(struct pool_core *core);

@@ -235,7 +235,10 @@ int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 
 /* ---- applying -------------------------------------------------------------------- */
 
-/* Writes the bytes under concurrent readers. Aligned ranges up to 64 bytes are written in atomic words, as index entries require. */
+/*
+ * Writes the bytes under concurrent readers. Aligned ranges up to 64 bytes are written in atomic words, as
+ * index entries require.
+ */
 static void write_bytes(struct pool_region *r, const struct pool_range *range, const uint8_t *bytes)
 {
 	uint8_t *to = r->at + range->offset;

@@ -60,7 +60,10 @@ int pool_log_segments(uint64_t size, uint64_t from, uint64_t to, struct pool_seg
 	return 2;
 }
 
-/* Returns whether this is the next record's header. Any other is left from an earlier lap, or an earlier primary. */
+/*
+ * Returns whether this is the next record's header. Any other is left from an earlier lap, or an earlier
+ * primary.
+ */
 static bool is_next(const struct pool_region *r, const struct pool_record *header)
 {
 	const struct pool_superblock *sb = pool_superblock(r);

@@ -28,7 +28,10 @@ uint64_t body_quiet(const struct stag_pool_node *n)
 	return quiet;
 }
 
-/* Returns 0 if a piece may be written to this standby, -EAGAIN if it has to wait, -EOPNOTSUPP if it must be a record. */
+/*
+ * Returns 0 if a piece may be written to this standby, -EAGAIN if it has to wait, -EOPNOTSUPP if it must be a
+ * record.
+ */
 static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
 {
 	const struct standby *l = n->standbys.links[seat];

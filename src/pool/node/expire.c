@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * expire.c - frees memory of the region that is not needed any more. Clients that were not seen for long are forgotten, by a record,
- * with what is kept for them. Deleted long values are overwritten, if that was requested, before their memory
- * becomes free.
+ * expire.c - frees memory of the region that is not needed any more. Clients that were not seen for long are
+ * forgotten, by a record, with what is kept for them. Deleted long values are overwritten, if that was
+ * requested, before their memory becomes free.
  */
 #include "pool/node/node.h"
 

@@ -2,9 +2,9 @@
 /*
  * memory.c - the memory of a node: the region, mapped and registered for clients, its lease, and the log.
  *
- * The region is registered as soon as it exists, but no client can access it: its lease is over until the role grants
- * one, and no client has a queue pair in its protection domain. An adapter without leases has only the latter
- * protection; there clients confirm with the node what they have read (protocol.h).
+ * The region is registered as soon as it exists, but no client can access it: its lease is over until the role
+ * grants one, and no client has a queue pair in its protection domain. An adapter without leases has only the
+ * latter protection; there clients confirm with the node what they have read (protocol.h).
  */
 #include "pool/node/node.h"
 

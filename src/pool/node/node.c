@@ -127,7 +127,10 @@ static int set_address(struct stag_pool_node *n, const struct stag_pool_node_att
 
 /* ---- resources ---------------------------------------------------------------------------------- */
 
-/* Returns the adapter of the address that the node listens on, or the first adapter if it listens on all addresses. */
+/*
+ * Returns the adapter of the address that the node listens on, or the first adapter if it listens on all
+ * addresses.
+ */
 static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 {
 	struct ibv_context **list, *found = n->adapter.listener->verbs;
@@ -450,8 +453,8 @@ static bool is_shown_primary(struct stag_pool_node *n)
 }
 
 /*
- * Returns how long a primary takes at most to hand over, wait for the successor, and take the handover back, unless the
- * roll backend does not respond.
+ * Returns how long a primary takes at most to hand over, wait for the successor, and take the handover back,
+ * unless the roll backend does not respond.
  */
 static uint64_t time_to_switch(const struct stag_pool_node *n)
 {

@@ -23,10 +23,11 @@
  *	status.c     what the node reports about itself and the others
  *	users.c      the users that the program sets
  *
- * A round of the loop handles, in this order: completions, descriptors (connections, the roll, the program's requests;
- * not in every round), echoes and heartbeats, time. Then requests become records, records are sent to the standbys, and
- * answers are sent to clients. Records are applied and acknowledged when the role says so, at any of these events.
- * No connection is freed before the end of a round, because a completion may still refer to it.
+ * A round of the loop handles, in this order: completions, descriptors (connections, the roll, the program's
+ * requests; not in every round), echoes and heartbeats, time. Then requests become records, records are sent to
+ * the standbys, and answers are sent to clients. Records are applied and acknowledged when the role says so, at
+ * any of these events. No connection is freed before the end of a round, because a completion may still refer
+ * to it.
  *
  * Only the thread touches any of it, except struct node_program, which its lock protects.
  *

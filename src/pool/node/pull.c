@@ -473,7 +473,10 @@ static int write_piece(struct pull *p)
 	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
-/* Checks that the value still exists: its place is reused only after it was deleted, so it was intact all the time. */
+/*
+ * Checks that the value still exists: its place is reused only after it was deleted, so it was intact all the
+ * time.
+ */
 static int recheck_value(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;

@@ -327,7 +327,10 @@ static int serve_list(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
-/* Answers while the lease lasts: then it also lasted when the reads were done that the client made before its request. */
+/*
+ * Answers while the lease lasts: then it also lasted when the reads were done that the client made before its
+ * request.
+ */
 static int serve_fresh(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
@@ -477,7 +480,10 @@ static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 		node_conn_leave(c);
 }
 
-/* Drops requests that are not records yet, and all answers. The client sends the requests again on its next connection. */
+/*
+ * Drops requests that are not records yet, and all answers. The client sends the requests again on its next
+ * connection.
+ */
 static void client_ended(struct node_conn *c)
 {
 	struct client *k = to_client(c);

@@ -8,9 +8,10 @@
  *	answer        <--    confirmed: both are there                  applies it from its own slot
  *	              <--    window, opened again       <--             has applied it
  *
- * A slot is open to one queue pair, through a memory window that the request itself invalidates (a send with invalidate). So the
- * bytes that we hash are those that were forwarded, and that every node applies later: no peer can change them. The slot is
- * opened again when every connected standby has applied the record: until then an acknowledgement may depend on its bytes.
+ * A slot is open to one queue pair, through a memory window that the request itself invalidates (a send with
+ * invalidate). So the bytes that we hash are those that were forwarded, and that every node applies later: no
+ * peer can change them. The slot is opened again when every connected standby has applied the record: until
+ * then an acknowledgement may depend on its bytes.
  *
  * A slot must have the same bytes here and on a standby as a whole, because its client may name more bytes than it wrote.
  * Forwarding keeps equal slots equal. So at the first use of a slot for a standby, unless it was untouched when the standby

@@ -406,8 +406,8 @@ int role_switch(struct role *r, uint64_t now, unsigned int seat)
 }
 
 /*
- * Sends the handover once every record is acknowledged and no change of the roll is pending. Gives it up if the successor
- * is not in sync or not linked, or after `link`.
+ * Sends the handover once every record is acknowledged and no change of the roll is pending. Gives it up if the
+ * successor is not in sync or not linked, or after `link`.
  */
 static void try_handing(struct role *r, uint64_t now)
 {

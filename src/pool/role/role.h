@@ -13,9 +13,9 @@
  *	   v  | taken back (a swap)
  *	HANDING
  *
- * If the roll names another primary, PRIMARY and HANDING become OUTSIDE, or STANDBY after a handover; OUTSIDE is fenced
- * like STANDBY. FENCING and CLAIMING return to STANDBY or OUTSIDE if this node is not to be primary. REFUSED, from any
- * state: the roll and this node contradict each other.
+ * If the roll names another primary, PRIMARY and HANDING become OUTSIDE, or STANDBY after a handover; OUTSIDE
+ * is fenced like STANDBY. FENCING and CLAIMING return to STANDBY or OUTSIDE if this node is not to be primary.
+ * REFUSED, from any state: the roll and this node contradict each other.
  *
  * The rules, each with its reason. docs/HA.md has them in the same words; a test compares the two.
  *
@@ -250,9 +250,10 @@ void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number
 /* ---- events of a primary --------------------------------------------------------- */
 
 /*
- * Reports that the standby in `seat` has connected, and says whether its memory is in sync, in which epoch, and up
- * to which record. The caller reports an older link of that standby down first. Returns 0 if we accept it (ROLE_RESYNC
- * follows if needed), -EAGAIN if it may retry later, -EPERM if we are not primary, or the seat is not another member's.
+ * Reports that the standby in `seat` has connected, and says whether its memory is in sync, in which epoch, and
+ * up to which record. The caller reports an older link of that standby down first. Returns 0 if we accept it
+ * (ROLE_RESYNC follows if needed), -EAGAIN if it may retry later, -EPERM if we are not primary, or the seat is
+ * not another member's.
  */
 int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch,
 		 uint64_t number);
@@ -267,10 +268,10 @@ void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t nu
 void role_stuck(struct role *r, uint64_t now, unsigned int seat);
 
 /*
- * Requests to a primary; each returns -EPERM on another node. role_switch() starts a handover to a seat: -EINVAL if it is
- * not another one in sync, -EBUSY during a handover. role_join() adds a member or changes its address: -EBUSY if another
- * one is being added, -ENOSPC if all seats are taken. role_leave() frees a seat: -EINVAL if it is free or ours, -EBUSY if
- * another one is being freed.
+ * Requests to a primary; each returns -EPERM on another node. role_switch() starts a handover to a seat:
+ * -EINVAL if it is not another one in sync, -EBUSY during a handover. role_join() adds a member or changes its
+ * address: -EBUSY if another one is being added, -ENOSPC if all seats are taken. role_leave() frees a seat:
+ * -EINVAL if it is free or ours, -EBUSY if another one is being freed.
  */
 int role_switch(struct role *r, uint64_t now, unsigned int seat);
 int role_join(struct role *r, uint64_t now, const struct roll_member *member);

@@ -2,10 +2,10 @@
 /*
  * roll_etcd.c - the roll as a key of etcd (3.4 and later), through its JSON gateway (roll.h).
  *
- * The key's mod_revision is the roll's revision: a swap is a transaction that compares it. One thread drives one
- * curl_multi: the watch is a response that never ends, and continues while requests are made. If an endpoint does
- * not respond, the next one is tried. If an endpoint may have received a swap and did not report its result, and the
- * swap is lost at the next endpoint, it may have lost to itself: so the result is unknown.
+ * The key's mod_revision is the roll's revision: a swap is a transaction that compares it. One thread drives
+ * one curl_multi: the watch is a response that never ends, and continues while requests are made. If an
+ * endpoint does not respond, the next one is tried. If an endpoint may have received a swap and did not report
+ * its result, and the swap is lost at the next endpoint, it may have lost to itself: so the result is unknown.
  */
 #include "pool/role/roll.h"
 

@@ -2,9 +2,9 @@
 /*
  * rolls.c - asynchronous access to the roll (roll.h).
  *
- * A thread takes requests from a queue, one after the other, and puts the answers into another queue; an eventfd
- * signals them. A request contains the room for its answer, so an answer never fails for lack of memory. If the watch
- * reports several changes, only the last is kept.
+ * A thread takes requests from a queue, one after the other, and puts the answers into another queue; an
+ * eventfd signals them. A request contains the room for its answer, so an answer never fails for lack of
+ * memory. If the watch reports several changes, only the last is kept.
  */
 #include "pool/role/roll.h"
 
