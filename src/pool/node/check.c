@@ -132,7 +132,8 @@ STAG_EXPORT int stag_pool_query_roll(const char *where, struct stag_pool_roll *o
 {
 	struct stag_pool_roll all = {0};
 	struct roll roll;
-	int rc = fail_unless_roll(where);
+	int rc = where ? fail_unless_roll(where)
+		       : pool_fail(EINVAL, "no place of the roll is given");
 
 	if (rc != 0)
 		return -rc;
