@@ -5,9 +5,9 @@
  *
  * Each word that a step touched is an event. Three things order events directly: the order that the
  * queue pair promises, a completion that was seen before another step was posted, and a write that
- * comes before the reads of its value. From these the checker derives more: a step that read one
- * write precedes the next write to that word, and follows every write that precedes the one it
- * read. If the derived order has a cycle, no promised order explains the run.
+ * comes before the reads of its value. From these the checker derives more: a read of one write
+ * precedes every later write to that word, and any other write that precedes the read also precedes
+ * the write that it read. If the derived order has a cycle, no promised order explains the run.
  *
  * The checker relies only on what stagdv.h promises, not on how the adapter keeps the order.
  */

@@ -443,7 +443,7 @@ static void terminate_about_an_operation_fails_it(void **state)
 }
 
 /* siw swaps nibbles and bits, sets R, and appends no request. */
-static void terminate_as_siw_writes_it_is_understood(void **state)
+static void terminate_of_siw_is_decoded(void **state)
 {
 	static const uint8_t siw[] = {0x10, 0x00, 0x07, 0x00, 0x00, 0x1c, 0x41, 0x41, 0, 0, 0, 0,
 				      0,    0,	  0,	1,    0,    0,	  0,	1,    0, 0, 0, 0};
@@ -621,7 +621,7 @@ int main(void)
 		cmocka_unit_test(terminate_about_the_second_read_fails_it),
 		cmocka_unit_test(terminate_about_no_read_of_ours_flushes_all),
 		cmocka_unit_test(terminate_about_an_operation_fails_it),
-		cmocka_unit_test(terminate_as_siw_writes_it_is_understood),
+		cmocka_unit_test(terminate_of_siw_is_decoded),
 		cmocka_unit_test(terminate_about_a_send_blames_no_read),
 		cmocka_unit_test(terminate_about_a_write_blames_no_read),
 		cmocka_unit_test(terminate_of_other_layers_flushes_all),

@@ -140,7 +140,7 @@ static void good_fpdus_before_a_bad_one_are_delivered(void **state)
 }
 
 /* If no side requested CRCs, the field may hold anything. */
-static void crc_field_is_ignored_where_it_is_off(void **state)
+static void crc_field_is_ignored_if_crc_is_off(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
@@ -260,7 +260,7 @@ static void longest_terminate_ends_the_connection(void **state)
 
 /* ---- markers ---- */
 
-static void marker_that_points_elsewhere_is_refused(void **state)
+static void marker_with_a_wrong_pointer_is_refused(void **state)
 {
 	struct scene s;
 	struct region *r = open_lent(&s, state, NULL);
@@ -536,14 +536,14 @@ int main(void)
 		cmocka_unit_test(long_fpdu_with_a_bad_crc_is_refused),
 		cmocka_unit_test(crc_covers_the_pad),
 		cmocka_unit_test(good_fpdus_before_a_bad_one_are_delivered),
-		cmocka_unit_test(crc_field_is_ignored_where_it_is_off),
+		cmocka_unit_test(crc_field_is_ignored_if_crc_is_off),
 		cmocka_unit_test(fpdu_without_a_whole_header_is_refused),
 		cmocka_unit_test(wrong_length_is_refused),
 		cmocka_unit_test(longest_write_is_refused),
 		cmocka_unit_test(longest_send_is_refused),
 		cmocka_unit_test(longest_read_request_is_refused),
 		cmocka_unit_test(longest_terminate_ends_the_connection),
-		cmocka_unit_test(marker_that_points_elsewhere_is_refused),
+		cmocka_unit_test(marker_with_a_wrong_pointer_is_refused),
 		cmocka_unit_test(bad_ddp_version_is_refused),
 		cmocka_unit_test(bad_rdmap_version_is_refused),
 		cmocka_unit_test(unknown_opcode_is_refused),

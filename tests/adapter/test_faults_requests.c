@@ -414,7 +414,7 @@ static void atomic_without_the_right_is_refused(void **state)
 }
 
 /* RFC 7306 §5.2.1 */
-static void atomic_on_an_odd_address_is_refused(void **state)
+static void atomic_on_a_misaligned_address_is_refused(void **state)
 {
 	refused_atomic(state, ALL_REMOTE, 0, 4, FAULT_RDMAP_STREAM, IBV_EVENT_QP_REQ_ERR);
 }
@@ -541,7 +541,7 @@ int main(void)
 		cmocka_unit_test(atomic_on_an_unknown_tag_is_refused),
 		cmocka_unit_test(atomic_past_the_end_is_refused),
 		cmocka_unit_test(atomic_without_the_right_is_refused),
-		cmocka_unit_test(atomic_on_an_odd_address_is_refused),
+		cmocka_unit_test(atomic_on_a_misaligned_address_is_refused),
 		cmocka_unit_test(atomic_of_an_unknown_kind_is_refused),
 		cmocka_unit_test(atomic_of_the_wrong_length_is_refused),
 		cmocka_unit_test(flush_is_answered_with_and_without_subtypes),

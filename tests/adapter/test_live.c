@@ -374,7 +374,7 @@ static void malformed_query_is_not_answered(void **state)
 }
 
 /* The answer is longer than the kernel buffers for a client that does not read. */
-static void client_that_does_not_read_delays_nobody(void **state)
+static void client_that_does_not_read_does_not_delay_others(void **state)
 {
 	struct ibv_mr *mr[4096];
 	struct pair p;
@@ -783,7 +783,7 @@ int main(void)
 		cmocka_unit_test(failed_requests_are_not_timed),
 		cmocka_unit_test(malformed_query_is_not_answered),
 		cmocka_unit_test(stalled_client_is_disconnected),
-		cmocka_unit_test(client_that_does_not_read_delays_nobody),
+		cmocka_unit_test(client_that_does_not_read_does_not_delay_others),
 		cmocka_unit_test(query_by_another_user_is_not_answered),
 		cmocka_unit_test(forked_child_serves_its_own_queries),
 	};

@@ -156,7 +156,7 @@ static void many_pieces(struct pair *p, unsigned step)
 	drop_region(&p->b, to);
 }
 
-static void message_gathered_and_scattered_in_many_pieces(void **state)
+static void message_is_gathered_from_and_scattered_to_many_pieces(void **state)
 {
 	many_pieces(*state, 1);
 	many_pieces(*state, 100);
@@ -208,7 +208,7 @@ static void small_pieces_of_two_regions_come_in_order(void **state)
 	}
 }
 
-static void a_bad_piece_among_small_ones_fails_the_write(void **state)
+static void invalid_sge_among_small_ones_fails_the_write(void **state)
 {
 	struct pair *p = *state;
 	struct region *from[2] = {own_region(&p->a, 65536), own_region(&p->a, 65536)};
@@ -223,7 +223,7 @@ static void a_bad_piece_among_small_ones_fails_the_write(void **state)
 	expect_zeroes(to->at, to->len);
 }
 
-static void read_into_many_pieces(void **state)
+static void read_is_scattered_into_many_pieces(void **state)
 {
 	struct pair *p = *state;
 	struct region *sink = own_region(&p->a, 1 << 20),
@@ -444,13 +444,15 @@ int main(void)
 						close_pair),
 		cmocka_unit_test_setup_teardown(message_may_fill_its_buffer_exactly, open_pair,
 						close_pair),
-		cmocka_unit_test_setup_teardown(message_gathered_and_scattered_in_many_pieces,
-						open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(
+			message_is_gathered_from_and_scattered_to_many_pieces, open_pair,
+			close_pair),
 		cmocka_unit_test_setup_teardown(small_pieces_of_two_regions_come_in_order,
 						open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(a_bad_piece_among_small_ones_fails_the_write,
+		cmocka_unit_test_setup_teardown(invalid_sge_among_small_ones_fails_the_write,
 						open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(read_into_many_pieces, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(read_is_scattered_into_many_pieces, open_pair,
+						close_pair),
 		cmocka_unit_test_setup_teardown(inline_data_is_copied, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(request_beyond_the_limits_is_refused_at_the_post,
 						open_pair, close_pair),

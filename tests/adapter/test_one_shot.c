@@ -120,7 +120,7 @@ static void agreed_parameters_are_those_requested(void **state)
 }
 
 /* b posts the data of a read and its close in one list; only the last request completes. */
-static void data_and_close_in_one_list(void **state)
+static void data_and_close_are_posted_in_one_list(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, IBV_ACCESS_REMOTE_WRITE, 5);
@@ -147,7 +147,7 @@ static void data_and_close_in_one_list(void **state)
 }
 
 /* Figure 4: the command, b's reads of the data, the close. */
-static void write_command_by_reads_of_the_peer(void **state)
+static void write_command_is_served_by_reads(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag;
@@ -173,7 +173,7 @@ static void write_command_by_reads_of_the_peer(void **state)
 }
 
 /* Paragraph 37: the same with b's writes. */
-static void read_command_by_writes_of_the_peer(void **state)
+static void read_command_is_served_by_writes(void **state)
 {
 	struct stage *s = *state;
 	uint32_t stag = lend_all(s, IBV_ACCESS_REMOTE_WRITE, 78);
@@ -202,7 +202,7 @@ static void inline_body_is_copied(void **state)
 }
 
 /* A command needs neither a body nor a place for the STag in it: the header carries it. */
-static void command_without_a_body(void **state)
+static void command_needs_no_body(void **state)
 {
 	struct stage *s = *state;
 	struct ibv_sge sge = piece(s->memory, 0, LEN);
@@ -481,7 +481,7 @@ static void withdrawn_stag_is_refused(void **state)
 }
 
 /* An STag of one connection is invalid on another, in either role. */
-static void tag_of_another_connection_is_refused(void **state)
+static void stag_of_another_connection_is_refused(void **state)
 {
 	struct stage *s = *state;
 	struct side_wish same_domain = {.pd = s->p.a.pd};
@@ -638,7 +638,7 @@ static void stags_are_not_reused_soon(void **state)
 
 /* ---- ways to receive ---- */
 
-static void shared_receive_queues(void **state)
+static void commands_arrive_at_a_shared_receive_queue(void **state)
 {
 	struct side_wish shared = {.srq_wr = 16};
 	struct stage s = {.memory = NULL};
@@ -652,7 +652,7 @@ static void shared_receive_queues(void **state)
 	pair_close(&s.p);
 }
 
-static void extended_completion_queue(void **state)
+static void commands_complete_on_an_extended_cq(void **state)
 {
 	struct stage *near = *state;
 	struct ibv_cq_init_attr_ex attr = {.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
@@ -707,7 +707,7 @@ static void close_wakes_a_sleeper(void **state)
  * The literal opcodes are those of RFC 7306, so a connection has either immediate data or literal
  * one-shots.
  */
-static void immediate_data(void **state)
+static void immediate_data_excludes_the_literal_encoding(void **state)
 {
 	struct stage *s = *state;
 	bool literal = encoding(&s->p.a) == STAGDV_ONE_SHOT_LITERAL;
@@ -875,11 +875,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(agreed_parameters_are_those_requested),
-		STORY(data_and_close_in_one_list),
-		STORY(write_command_by_reads_of_the_peer),
-		STORY(read_command_by_writes_of_the_peer),
+		STORY(data_and_close_are_posted_in_one_list),
+		STORY(write_command_is_served_by_reads),
+		STORY(read_command_is_served_by_writes),
 		STORY(inline_body_is_copied),
-		STORY(command_without_a_body),
+		STORY(command_needs_no_body),
 		STORY(send_with_invalidate_closes_a_command),
 		STORY(open_commands_close_in_any_order),
 		STORY(pieces_of_several_regions_are_one_range),
@@ -893,7 +893,7 @@ int main(void)
 		STORY(write_after_the_close_is_refused),
 		STORY(read_after_the_close_is_refused),
 		STORY(withdrawn_stag_is_refused),
-		STORY(tag_of_another_connection_is_refused),
+		STORY(stag_of_another_connection_is_refused),
 		STORY(second_close_is_refused),
 		STORY(close_of_an_unknown_stag_is_refused),
 		STORY(close_by_another_connection_is_refused),
@@ -903,10 +903,10 @@ int main(void)
 		STORY(error_state_ends_all_stags),
 		STORY(destroy_ends_all_stags),
 		STORY(stags_are_not_reused_soon),
-		STORY(shared_receive_queues),
-		STORY(extended_completion_queue),
+		STORY(commands_arrive_at_a_shared_receive_queue),
+		STORY(commands_complete_on_an_extended_cq),
 		STORY(close_wakes_a_sleeper),
-		STORY(immediate_data),
+		STORY(immediate_data_excludes_the_literal_encoding),
 		STORY(commands_posted_together_are_sent_together),
 		STORY(command_costs_one_post_and_one_completion),
 	};

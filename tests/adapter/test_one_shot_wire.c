@@ -34,8 +34,8 @@ static void open_to_standard(struct scene *s, void **state)
 }
 
 /* Posts a command, and checks it as the peer receives it. Returns its STag. */
-static uint32_t expect_command_on_wire(struct scene *s, struct region *r, unsigned flags,
-				       uint32_t reference, struct raw_fpdu *f)
+static uint32_t send_command_to_peer(struct scene *s, struct region *r, unsigned flags,
+				     uint32_t reference, struct raw_fpdu *f)
 {
 	struct region *body = own_region(&s->us, BODY);
 	struct ibv_sge sge = piece(r, 0, r->len);
@@ -71,7 +71,7 @@ static void end_well(struct scene *s)
 
 /* ---- sent ---- */
 
-static void header_names_the_tag(void **state)
+static void one_shot_header_carries_the_stag(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -79,7 +79,7 @@ static void header_names_the_tag(void **state)
 	uint64_t id;
 
 	open_to_stag(&s, state);
-	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 1, f);
+	stag = send_command_to_peer(&s, own_region(&s.us, LEN), 0, 1, f);
 	assert_false(rdmap_shot_from_wire(&f->h, s.peer.one_shot).set);
 	assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
 	assert_int_equal(f->h.ulp, stag);
@@ -109,7 +109,7 @@ static void connecting_side_accepts_every_encoding(void **state)
 		scene_open(&s, &w);
 		assert_int_equal(encoding(&s.us), e);
 		in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-		stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, e, f);
+		stag = send_command_to_peer(&s, own_region(&s.us, LEN), 0, e, f);
 		assert_false(rdmap_shot_from_wire(&f->h, e).set);
 		assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
 		assert_int_equal(f->h.ulp, stag);
@@ -135,7 +135,7 @@ static void standard_peer_sees_standard_bytes(void **state)
 
 	open_to_standard(&s, state);
 	for (unsigned i = 0; i < 2; i++) {
-		expect_command_on_wire(&s, own_region(&s.us, LEN), wanted[i].flags, 1, f);
+		send_command_to_peer(&s, own_region(&s.us, LEN), wanted[i].flags, 1, f);
 		assert_int_equal(f->h.opcode, wanted[i].advertise);
 		assert_int_equal(f->h.ulp, 0);
 		assert_int_equal(f->h.bits | f->h.rsv, 0);
@@ -152,7 +152,7 @@ static void standard_peer_sees_standard_bytes(void **state)
 
 /* ---- received ---- */
 
-static void standard_peer_ends_by_send_with_invalidate(void **state)
+static void standard_peer_closes_by_send_with_invalidate(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -163,7 +163,7 @@ static void standard_peer_ends_by_send_with_invalidate(void **state)
 	open_to_standard(&s, state);
 	r = own_region(&s.us, LEN);
 	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-	stag = expect_command_on_wire(&s, r, 0, 42, f);
+	stag = send_command_to_peer(&s, r, 0, 42, f);
 	raw_write(&s.peer, stag, 10, junk, 20);
 	raw_send_inv(&s.peer, stag, junk, 5);
 	expect_end(&s.us, in, stag, 42);
@@ -183,7 +183,7 @@ static void close_in_two_segments_takes_effect_with_the_last(void **state)
 
 	open_to_stag(&s, state);
 	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 42, f);
+	stag = send_command_to_peer(&s, own_region(&s.us, LEN), 0, 42, f);
 	h = close_hdr(&s, stag);
 	h.last = false;
 	raw_segment(&s.peer, &h, junk, 8);
@@ -197,7 +197,7 @@ static void close_in_two_segments_takes_effect_with_the_last(void **state)
 }
 
 /* Reserved bits of a peer that did not agree on extensions are ignored. */
-static void bits_of_a_standard_peer_are_ignored(void **state)
+static void one_shot_bits_of_a_standard_peer_are_ignored(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -207,7 +207,7 @@ static void bits_of_a_standard_peer_are_ignored(void **state)
 
 	open_to_standard(&s, state);
 	in = post_receive(&s.us, NULL, 0, 0);
-	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 42, f);
+	stag = send_command_to_peer(&s, own_region(&s.us, LEN), 0, 42, f);
 	h = send_hdr(&s.peer);
 	h.bits = DDP_CLOSE;
 	h.ulp = stag;
@@ -246,7 +246,7 @@ static void opcode_is_refused(void **state, bool stag_peer, uint8_t opcode, uint
 	refused(&s, &h, fault, IBV_EVENT_QP_REQ_ERR);
 }
 
-static void opcodes_of_a_standard_peer_are_refused(void **state)
+static void one_shot_opcodes_of_a_standard_peer_are_refused(void **state)
 {
 	opcode_is_refused(state, false, 0xc, 0, FAULT_RDMAP_OPCODE);
 	opcode_is_refused(state, false, 0xd, 0, FAULT_RDMAP_OPCODE);
@@ -320,7 +320,7 @@ static void killed_peer_leaves_no_stag_open(void **state)
 	uint32_t stag;
 
 	open_to_stag(&s, state);
-	stag = expect_command_on_wire(&s, own_region(&s.us, LEN), 0, 1, f);
+	stag = send_command_to_peer(&s, own_region(&s.us, LEN), 0, 1, f);
 	raw_reset(&s.peer);
 	expect_broken(&s, IBV_EVENT_QP_FATAL);
 	assert_int_equal(life_of(s.us.ctx, stag).end, STAGDV_STAG_ORPHANED);
@@ -352,7 +352,7 @@ static void take_read_response(struct scene *s, uint32_t size, struct raw_fpdu *
  * The peer posts many reads, and closes each STag as soon as it has its bytes, while the next
  * response waits for room in the stream: sent data needs its memory no more.
  */
-static void close_while_the_next_read_response_waits(void **state)
+static void stag_can_be_closed_while_the_next_read_response_waits(void **state)
 {
 	struct raw_fpdu *f = malloc(sizeof(*f));
 	struct scene s;
@@ -362,8 +362,8 @@ static void close_while_the_next_read_response_waits(void **state)
 	open_to_stag(&s, state);
 	for (uint32_t i = 0; i < 6; i++) {
 		in[i] = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
-		stags[i] = expect_command_on_wire(&s, own_region(&s.us, i % 2 ? LEN : LONG / 2), 0,
-						  i, f);
+		stags[i] = send_command_to_peer(&s, own_region(&s.us, i % 2 ? LEN : LONG / 2), 0, i,
+						f);
 	}
 	for (uint32_t i = 0; i < 6; i++)
 		request_read(&s, stags[i], i % 2 ? LEN : LONG / 2);
@@ -381,18 +381,18 @@ static void close_while_the_next_read_response_waits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(header_names_the_tag),
+		cmocka_unit_test(one_shot_header_carries_the_stag),
 		cmocka_unit_test(connecting_side_accepts_every_encoding),
 		cmocka_unit_test(standard_peer_sees_standard_bytes),
-		cmocka_unit_test(standard_peer_ends_by_send_with_invalidate),
+		cmocka_unit_test(standard_peer_closes_by_send_with_invalidate),
 		cmocka_unit_test(close_in_two_segments_takes_effect_with_the_last),
-		cmocka_unit_test(bits_of_a_standard_peer_are_ignored),
-		cmocka_unit_test(opcodes_of_a_standard_peer_are_refused),
+		cmocka_unit_test(one_shot_bits_of_a_standard_peer_are_ignored),
+		cmocka_unit_test(one_shot_opcodes_of_a_standard_peer_are_refused),
 		cmocka_unit_test(opcodes_of_another_encoding_are_refused),
 		cmocka_unit_test(close_of_a_stag_that_is_not_open_is_refused),
 		cmocka_unit_test(close_of_another_connections_stag_is_refused),
 		cmocka_unit_test(killed_peer_leaves_no_stag_open),
-		cmocka_unit_test(close_while_the_next_read_response_waits),
+		cmocka_unit_test(stag_can_be_closed_while_the_next_read_response_waits),
 	};
 
 	return cmocka_run_group_tests_name("one_shot_wire", tests, others_open, others_close);

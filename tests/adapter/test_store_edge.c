@@ -215,7 +215,7 @@ static void overlap_is_found_for_every_length(void **state)
 		assert_int_equal(l->users[i] + l->writers[i], 0);
 }
 
-static void two_reads_do_not_wait(void **state)
+static void overlapping_reads_do_not_wait(void **state)
 {
 	struct scene *t = *state;
 
@@ -714,7 +714,7 @@ static void hazard_is_set_while_the_disk_uses_the_memory(void **state)
 
 /* ---- many queue pairs ---- */
 
-static void more_queue_pairs_than_a_poller_reads_at_once(void **state)
+static void more_queue_pairs_than_a_poller_reads_at_once_make_progress(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_cq *cq = ibv_create_cq(t->s.ctx, 1024, NULL, NULL, 0);
@@ -744,7 +744,7 @@ int main(int argc, char **argv)
 		STORY(slow_request_occupies_one_queue_entry),
 		STORY(overlapping_requests_wait_unless_relaxed),
 		STORY(overlap_is_found_for_every_length),
-		STORY(two_reads_do_not_wait),
+		STORY(overlapping_reads_do_not_wait),
 		STORY(fence_waits_for_all_before_it_and_all_behind_wait_for_its_start),
 		STORY(barrier_waits_for_all_before_it_and_all_behind_wait_for_its_end),
 		STORY(barrier_flushes_all_media),
@@ -768,7 +768,7 @@ int main(int argc, char **argv)
 		STORY(store_region_deregistration_waits_for_the_disk),
 		STORY(forked_child_destroys_inherited_queue_pair_without_waiting),
 		STORY(hazard_is_set_while_the_disk_uses_the_memory),
-		STORY(more_queue_pairs_than_a_poller_reads_at_once),
+		STORY(more_queue_pairs_than_a_poller_reads_at_once_make_progress),
 	};
 
 	dice_start();

@@ -220,7 +220,7 @@ static void sends_are_refused(void **state)
 }
 
 /* Posts with the ibv_wr_*() calls, in one bracket. */
-static void requests_can_be_built_in_place(void **state)
+static void requests_are_posted_by_the_ibv_wr_calls(void **state)
 {
 	struct scene *t = *state;
 	struct ibv_qp_init_attr_ex init = {
@@ -334,7 +334,7 @@ static void a_fence_waits_for_the_read(void **state)
 	}
 }
 
-static void unsignaled_work_is_silent(void **state)
+static void only_signaled_requests_raise_a_completion(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.quiet = true, .send_wr = 8};
@@ -680,7 +680,7 @@ static void atomics_of_many_threads_add_up(void **state)
 }
 
 /* No thread polls: the engine does, and the channel wakes the sleeper. */
-static void a_sleeper_is_woken(void **state)
+static void completion_wakes_a_sleeper(void **state)
 {
 	struct scene *t = *state;
 	struct user_wish wish = {.channel = true};
@@ -835,11 +835,11 @@ int main(int argc, char **argv)
 		STORY(requests_of_zero_bytes_succeed),
 		STORY(completions_report_opcode_and_length),
 		STORY(sends_are_refused),
-		STORY(requests_can_be_built_in_place),
+		STORY(requests_are_posted_by_the_ibv_wr_calls),
 		STORY(fast_registration_and_invalidation_complete_in_order),
 		STORY(a_read_finds_the_write_before_it),
 		STORY(a_fence_waits_for_the_read),
-		STORY(unsignaled_work_is_silent),
+		STORY(only_signaled_requests_raise_a_completion),
 		STORY(queue_takes_as_many_requests_as_it_reports),
 		STORY(query_returns_the_relaxed_order),
 		STORY(invalid_modify_changes_nothing),
@@ -857,7 +857,7 @@ int main(int argc, char **argv)
 		STORY(error_and_reset_work_as_on_other_queue_pairs),
 		STORY(medium_in_use_cannot_be_closed),
 		STORY(atomics_of_many_threads_add_up),
-		STORY(a_sleeper_is_woken),
+		STORY(completion_wakes_a_sleeper),
 		STORY(channel_descriptor_becomes_readable),
 		STORY(one_queue_pair_uses_many_media),
 		STORY(queue_pair_can_be_destroyed_at_any_time),

@@ -285,7 +285,7 @@ static void accept_ipv6_and_reset(void)
 	trace_close(t, true);
 }
 
-static void a_reset_of_an_accepted_ipv6_connection_is_seen(void **state)
+static void reset_of_an_accepted_ipv6_connection_is_recorded(void **state)
 {
 	in_a_process(accept_ipv6_and_reset);
 	read_capture(path);
@@ -684,7 +684,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(recorded_conversation_reads_back),
-		TEST(a_reset_of_an_accepted_ipv6_connection_is_seen),
+		TEST(reset_of_an_accepted_ipv6_connection_is_recorded),
 		TEST(mapped_addresses_become_ipv4_packets),
 		TEST(bytes_sent_in_many_pieces_are_recorded_whole),
 		TEST(only_bytes_the_socket_took_are_recorded),

@@ -377,7 +377,7 @@ static int post_send_without_checks(struct ibv_qp *at, struct ibv_send_wr *wr,
 	return 0;
 }
 
-static void threads_share_a_queue_pair(void **state)
+static void threads_advertise_on_one_queue_pair(void **state)
 {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	pthread_t threads[4];
@@ -418,7 +418,7 @@ int main(void)
 						destroy_and_check),
 		cmocka_unit_test_setup_teardown(stags_end_with_the_connection, reset_device,
 						destroy_and_check),
-		cmocka_unit_test_setup_teardown(threads_share_a_queue_pair, reset_device,
+		cmocka_unit_test_setup_teardown(threads_advertise_on_one_queue_pair, reset_device,
 						destroy_and_check),
 	};
 
