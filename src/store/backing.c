@@ -80,7 +80,7 @@ int backing_open(struct backing *b, const char *name, enum backing_mode mode)
 
 	*b = (struct backing){.fd = -1};
 	if (!name || !*name)
-		return store_fail(EINVAL, "a store has a path, or is called mem:NAME");
+		return store_fail(EINVAL, "a store must be named by its path, or by mem:NAME");
 	rc = find_path(b, name);
 	if (rc == 0) {
 		rc = open_for(b, mode);

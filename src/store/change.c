@@ -34,7 +34,7 @@ static int begin_change(struct stag_store *store)
 	if (store->look)
 		return store_fail(EACCES, "%s: was opened read-only", store->backing.name);
 	if (!store->backing.writable)
-		return store_fail(EACCES, "%s: no permission to write it, so it cannot be changed",
+		return store_fail(EACCES, "%s: cannot be changed: no permission to write it",
 				  store->backing.name);
 	rc = lock_table(&store->backing, true);
 	if (rc != 0)
@@ -51,8 +51,8 @@ static int commit(struct stag_store *store)
 }
 
 /*
- * A range lock must be released before the table lock: the next change would take the range for in
- * use.
+ * Releases the table lock. A range lock must be released earlier, else the next change would find
+ * the range in use.
  */
 static int end_change(struct stag_store *store, int rc)
 {
@@ -62,7 +62,7 @@ static int end_change(struct stag_store *store, int rc)
 
 /* ---- free space ------------------------------------------------------------------- */
 
-/* A partition that was removed by force may still be open. */
+/* Returns whether no process uses the range: a partition removed by force may still be open. */
 static bool is_free(void *arg, uint64_t offset, uint64_t size)
 {
 	const struct stag_store *store = arg;
@@ -79,12 +79,13 @@ static int clear_room(struct stag_store *store, const char *name, uint64_t offse
 		return rc;
 	if (offset > present || size > present - offset)
 		return store_fail(EIO,
-				  "%s: ends at %" PRIu64 ", in what would be %s: it was truncated; "
+				  "%s: ends at %" PRIu64
+				  ", inside the space for %s: it was truncated; "
 				  "see 'stag store check'",
 				  store->backing.name, present, name);
 	rc = io_zero(store->backing.fd, offset, size, &store->progress);
 	if (rc != 0)
-		return store_fail(-rc, "%s: cannot write zeroes to the room of %s: %s",
+		return store_fail(-rc, "%s: cannot write zeroes to the space for %s: %s",
 				  store->backing.name, name, strerror(-rc));
 	return 0;
 }
@@ -96,17 +97,20 @@ static int draft_new(struct stag_store *store, struct stag_store_partition *p)
 	struct table *t = &store->draft;
 
 	if (table_find(t, p->name))
-		return store_fail(EEXIST, "%s: has a partition %s already", store->backing.name,
+		return store_fail(EEXIST, "%s: partition %s exists already", store->backing.name,
 				  p->name);
 	if (t->n == STAG_STORE_MAX_PARTITIONS)
-		return store_fail(ENOSPC, "%s: has %d partitions, and can have no more",
+		return store_fail(ENOSPC, "%s: has %d partitions already, the maximum",
 				  store->backing.name, STAG_STORE_MAX_PARTITIONS);
 	p->id = t->next_id++;
 	return table_place(t, p, is_free, store);
 }
 
-/* The range lock never waits: the partition is not in the table yet, or no longer. */
-static int add(struct stag_store *store, struct stag_store_partition *p)
+/*
+ * The range lock fails only if a removed partition was there that is still in use: the new one is
+ * not in the table yet.
+ */
+static int add_partition(struct stag_store *store, struct stag_store_partition *p)
 {
 	int fd = store->backing.fd, rc = begin_change(store);
 
@@ -116,7 +120,7 @@ static int add(struct stag_store *store, struct stag_store_partition *p)
 	if (rc != 0)
 		return end_change(store, rc);
 	if (!lock_range(fd, p->offset, p->size))
-		return end_change(store, store_fail(EBUSY, "%s: the room of %s is in use",
+		return end_change(store, store_fail(EBUSY, "%s: the space for %s is in use",
 						    store->backing.name, p->name));
 	rc = clear_room(store, p->name, p->offset, p->size);
 	if (rc == 0) {
@@ -134,7 +138,7 @@ STAG_EXPORT int stag_store_add(struct stag_store *store, struct stag_store_parti
 
 	if (rc == 0) {
 		table_clean(&p);
-		rc = add(store, &p);
+		rc = add_partition(store, &p);
 	}
 	if (rc != 0)
 		return -rc;
@@ -173,17 +177,19 @@ static int check_size(struct stag_store *store, const struct stag_store_partitio
 
 	if (size < p->size || size % store->draft.block != 0)
 		return store_fail(EINVAL,
-				  "%s: a size of %" PRIu64 ": it can grow from %" PRIu64
+				  "%s: cannot change to %" PRIu64
+				  " bytes: it can grow from %" PRIu64
 				  " in steps of %u, and never shrinks",
 				  p->name, size, p->size, store->draft.block);
 	if (size - p->size > gap)
 		return store_fail(ENOSPC,
-				  "%s: there are %" PRIu64 " bytes free behind it, not %" PRIu64,
+				  "%s: cannot grow: there are %" PRIu64
+				  " bytes free behind it, not %" PRIu64,
 				  p->name, gap, size - p->size);
 	return 0;
 }
 
-/* Commits; the added range stays locked until then. */
+/* Adds space to a partition and commits. The added range stays locked until the commit. */
 static int grow_partition(struct stag_store *store, struct stag_store_partition *p, uint64_t size)
 {
 	uint64_t offset = p->offset + p->size, more = size - p->size;
@@ -191,8 +197,8 @@ static int grow_partition(struct stag_store *store, struct stag_store_partition 
 
 	if (!lock_range(store->backing.fd, offset, more))
 		return store_fail(EBUSY,
-				  "%s: what is behind it is still in use by somebody who had it "
-				  "before",
+				  "%s: cannot grow: the space behind it belonged to a removed "
+				  "partition that is still in use",
 				  p->name);
 	rc = clear_room(store, p->name, offset, more);
 	p->size = size;
@@ -209,7 +215,7 @@ static int draft_change(struct stag_store *store, const struct stag_store_partit
 
 	*p = table_find_id(&store->draft, wanted->id);
 	if (!*p)
-		return store_fail(ENOENT, "%s: has no partition with the id %" PRIu64,
+		return store_fail(ENOENT, "%s: no partition has the id %" PRIu64,
 				  store->backing.name, wanted->id);
 	same = what & STAG_STORE_CHANGE_NAME ? table_find(&store->draft, wanted->name) : NULL;
 	if (same && same != *p)

@@ -26,7 +26,7 @@ struct checking {
 	char why[DISK_COPIES][200];
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct checking *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void report(struct checking *c, const char *fmt, ...)
 {
 	va_list args;
 
@@ -47,19 +47,20 @@ static void read_copies(struct checking *c)
 			snprintf(c->why[i], sizeof(c->why[i]), "%s", stag_store_error());
 }
 
-/* Reports that neither copy is good; there is nothing to compare with. */
-static int give_up(struct checking *c)
+/* Reports that neither copy is good. */
+static int fail_both_bad(struct checking *c)
 {
 	int error = EBADMSG;
 
 	if (c->states[0].error == -ENODATA && c->states[1].error == -ENODATA)
 		return store_fail(EPROTO, "%s: is no store", c->b.name);
 	for (unsigned int i = 0; i < DISK_COPIES; i++) {
-		say(c, "copy %c of the table: %s", disk_copy_name(i), c->why[i]);
+		report(c, "copy %c of the table: %s", disk_copy_name(i), c->why[i]);
 		if (c->states[i].error == -EPROTO)
 			error = EPROTO;
 	}
-	return store_fail(error, "%s: no good copy of its table; A: %s; B: %s; nothing was changed",
+	return store_fail(error,
+			  "%s: both copies of its table are bad; A: %s; B: %s; nothing was changed",
 			  c->b.name, c->why[0], c->why[1]);
 }
 
@@ -96,19 +97,19 @@ static int check_copy(struct checking *c, unsigned int copy, unsigned int good)
 	int rc;
 
 	if (!is_bad_copy(c, copy, good)) {
-		say(c, "copy %c of the table: good, generation %" PRIu64 ", %u partition%s",
-		    disk_copy_name(copy), t->generation, t->n, t->n == 1 ? "" : "s");
+		report(c, "copy %c of the table: good, generation %" PRIu64 ", %u partition%s",
+		       disk_copy_name(copy), t->generation, t->n, t->n == 1 ? "" : "s");
 		return 0;
 	}
-	say(c, "copy %c of the table: %s", disk_copy_name(copy), c->why[copy]);
+	report(c, "copy %c of the table: %s", disk_copy_name(copy), c->why[copy]);
 	c->faults++;
 	if (!c->repair)
 		return 0;
 	rc = commit_write_copy(&c->b, copy, t, DISK_IMAGE_MAX);
 	if (rc != 0)
 		return rc;
-	say(c, "copy %c of the table: written anew from copy %c", disk_copy_name(copy),
-	    disk_copy_name(good));
+	report(c, "copy %c of the table: rewritten from copy %c", disk_copy_name(copy),
+	       disk_copy_name(good));
 	c->faults--;
 	return 0;
 }
@@ -120,7 +121,10 @@ static bool is_cut(const struct stag_store_partition *p, uint64_t present)
 	return p->offset + p->size > present;
 }
 
-/* Zeroes in unused space do no harm; in a partition they would falsify data. */
+/*
+ * Extends a truncated file only if no partition was cut: zeroes do no harm in unused space, but
+ * would falsify the data of a partition.
+ */
 static int check_length(struct checking *c, const struct table *t)
 {
 	uint64_t present;
@@ -130,7 +134,8 @@ static int check_length(struct checking *c, const struct table *t)
 	if (rc != 0 || present >= t->size)
 		return rc;
 	c->faults++;
-	say(c, "it ends at %" PRIu64 ": %" PRIu64 " bytes are missing", present, t->size - present);
+	report(c, "it ends at %" PRIu64 ": %" PRIu64 " bytes are missing", present,
+	       t->size - present);
 	for (uint32_t i = 0; i < t->n; i++)
 		if (is_cut(&t->entries[i], present))
 			cut++;
@@ -140,7 +145,7 @@ static int check_length(struct checking *c, const struct table *t)
 	if (rc != 0)
 		return store_fail(-rc, "%s: cannot grow to %" PRIu64 " bytes: %s", c->b.name,
 				  t->size, strerror(-rc));
-	say(c, "no partition was cut: it has its whole length again");
+	report(c, "no partition was truncated: extended to its full size again");
 	c->faults--;
 	return 0;
 }
@@ -160,14 +165,16 @@ static void check_partition(struct checking *c, const struct table *t,
 		return;
 	c->faults++;
 	if (rc == -ENODATA && backing_size(&c->b, &present) == 0)
-		say(c,
-		    "partition %s: is cut off at %" PRIu64 ": its last %" PRIu64 " bytes are lost; "
-		    "get them from a copy, or 'truncate -s %" PRIu64 " %s' puts zeroes there",
-		    p->name, present, p->offset + p->size - (present > at ? present : at), t->size,
-		    c->b.path);
+		report(c,
+		       "partition %s: is cut off at %" PRIu64 ": its last %" PRIu64
+		       " bytes are lost; "
+		       "restore them from a backup, or replace them by zeroes with "
+		       "'truncate -s %" PRIu64 " %s'",
+		       p->name, present, p->offset + p->size - (present > at ? present : at),
+		       t->size, c->b.path);
 	else
-		say(c, "partition %s: cannot be read at %" PRIu64 ": %s", p->name, at,
-		    strerror(-rc));
+		report(c, "partition %s: cannot be read at %" PRIu64 ": %s", p->name, at,
+		       strerror(-rc));
 }
 
 static int check_all(struct checking *c)
@@ -179,7 +186,7 @@ static int check_all(struct checking *c)
 	read_copies(c);
 	if ((c->states[0].error != 0 && c->states[1].error != 0) || c->states[0].error == -EPROTO ||
 	    c->states[1].error == -EPROTO)
-		return give_up(c);
+		return fail_both_bad(c);
 	good = better_copy(c);
 	t = c->copies[good];
 	for (unsigned int i = 0; i < DISK_COPIES && rc == 0; i++)
@@ -196,7 +203,7 @@ static int check_open(struct checking *c)
 	int rc = -ENOMEM;
 
 	if (c->repair && !c->b.writable)
-		return store_fail(EACCES, "%s: no permission to write it, so it cannot be repaired",
+		return store_fail(EACCES, "%s: cannot be repaired: no permission to write it",
 				  c->b.name);
 	for (unsigned int i = 0; i < DISK_COPIES; i++)
 		c->copies[i] = calloc(1, sizeof(struct table));

@@ -32,16 +32,16 @@ static int read_image(const struct backing *b, unsigned int copy, uint8_t *image
 	int rc = io_read(b->fd, image, DISK_HEADER, place_of(copy));
 
 	if (rc == -ENODATA)
-		return store_fail(ENODATA, "the file ends before it");
+		return store_fail(ENODATA, "the file ends before this copy");
 	if (rc != 0)
-		return store_fail(-rc, "it cannot be read: %s", strerror(-rc));
+		return store_fail(-rc, "the header cannot be read: %s", strerror(-rc));
 	rc = disk_table_length(image, copy, &length);
 	if (rc != 0)
 		return rc;
 	rc = io_read(b->fd, image + DISK_HEADER, length, place_of(copy) + DISK_HEADER);
 	if (rc != 0)
-		return store_fail(rc == -ENODATA ? EBADMSG : -rc, "its table cannot be read: %s",
-				  rc == -ENODATA ? "the file ends before" : strerror(-rc));
+		return store_fail(rc == -ENODATA ? EBADMSG : -rc, "the table cannot be read: %s",
+				  rc == -ENODATA ? "the file ends before its end" : strerror(-rc));
 	*len = DISK_HEADER + length;
 	return 0;
 }
@@ -65,8 +65,9 @@ int commit_read_copy(const struct backing *b, unsigned int copy, struct table *t
 	return state->error;
 }
 
-/* Neither copy is good: chooses the error, and reports both. */
-static int explain(const struct backing *b, const struct loaded *l, char why[DISK_COPIES][200])
+/* Chooses the error to return when neither copy is good; its text has both causes. */
+static int fail_both_bad(const struct backing *b, const struct loaded *l,
+			 char why[DISK_COPIES][200])
 {
 	int a = l->copies[0].error, other = l->copies[1].error;
 
@@ -74,7 +75,7 @@ static int explain(const struct backing *b, const struct loaded *l, char why[DIS
 		return store_fail(EPROTO, "%s: is a store, but %s", b->name,
 				  why[a == -EPROTO ? 0 : 1]);
 	if (a == -ENODATA && other == -ENODATA)
-		return store_fail(EPROTO, "%s: is no store; 'stag store format' makes one",
+		return store_fail(EPROTO, "%s: is no store; 'stag store format' creates one",
 				  b->name);
 	return store_fail(a == -EBADMSG || other == -EBADMSG ? EBADMSG
 			  : a == -ENODATA		     ? -other
@@ -97,7 +98,7 @@ int commit_load(const struct backing *b, struct loaded *l)
 		snprintf(why[1], sizeof(why[1]), "%s", stag_store_error());
 	newer = l->copies[0].error == -EPROTO || l->copies[1].error == -EPROTO;
 	if (newer || (l->copies[0].error != 0 && l->copies[1].error != 0))
-		return explain(b, l, why);
+		return fail_both_bad(b, l, why);
 	l->from = l->copies[0].error != 0 ||
 		  (l->copies[1].error == 0 && second->generation > l->table.generation);
 	if (l->from == 1)
@@ -146,7 +147,8 @@ int commit_write_copy(const struct backing *b, unsigned int copy, const struct t
 }
 
 /*
- * Returns false if even that cannot be written, so others may see the change that was to be undone.
+ * Overwrites the header of a copy whose write failed. Returns false if that fails, too: then others
+ * may see the change.
  */
 static bool invalidate_copy(const struct backing *b, unsigned int copy, struct copy_state *state)
 {
@@ -158,8 +160,8 @@ static bool invalidate_copy(const struct backing *b, unsigned int copy, struct c
 	return rc == 0;
 }
 
-static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
-		   const struct table *t)
+static int replace_copy(const struct backing *b, struct loaded *l, unsigned int copy,
+			const struct table *t)
 {
 	int rc = commit_write_copy(b, copy, t, l->copies[copy].length);
 
@@ -168,8 +170,8 @@ static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
 	if (rc != 0 && !invalidate_copy(b, copy, &l->copies[copy]))
 		return store_fail(
 			-rc,
-			"%s: cannot write copy %c of its table: %s; nor take it back: the "
-			"change may be there or not",
+			"%s: cannot write copy %c of its table: %s; cannot undo it either: the "
+			"change may or may not take effect",
 			b->name, disk_copy_name(copy), strerror(-rc));
 	if (rc != 0)
 		return rc;
@@ -178,7 +180,9 @@ static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
 	return 0;
 }
 
-/* The change is made once the first copy is on the medium: the second is for safety. */
+/*
+ * The change is in effect once the first copy is written; a failure of the second is only logged.
+ */
 int commit_table(const struct backing *b, struct loaded *l, const struct table *next)
 {
 	struct table *t = malloc(sizeof(*t));
@@ -191,14 +195,15 @@ int commit_table(const struct backing *b, struct loaded *l, const struct table *
 	t->generation = l->table.generation + 1;
 	rc = table_check(t);
 	if (rc == 0)
-		rc = replace(b, l, 1 - last, t);
+		rc = replace_copy(b, l, 1 - last, t);
 	if (rc == 0) {
 		table_copy(&l->table, t);
 		l->from = 1 - last;
-		if (replace(b, l, last, t) == 0)
+		if (replace_copy(b, l, last, t) == 0)
 			l->from = 0;
 		else
-			log_warn("%s; the other one holds the change: see 'stag store check'",
+			log_warn("%s; the other copy has the change; repair with 'stag store check "
+				 "--repair'",
 				 stag_store_error());
 	}
 	free(t);

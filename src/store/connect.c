@@ -55,7 +55,7 @@ struct ibv_cq *endpoint_make_cq(struct ibv_context *context, uint32_t depth)
 	if (channel && !cq)
 		ibv_destroy_comp_channel(channel);
 	if (!cq)
-		store_fail(errno, "cannot make a completion queue: %s", strerror(errno));
+		store_fail(errno, "cannot create a completion queue: %s", strerror(errno));
 	return cq;
 }
 
@@ -117,13 +117,13 @@ static struct stagdv_store_qp_attr qp_settings(const struct endpoint *e)
 }
 
 /* Applies the partition's settings to the queue pair, the only user of the region. */
-static void follow(struct endpoint *e)
+static void apply_settings(struct endpoint *e)
 {
 	struct stagdv_store_qp_attr qp = qp_settings(e);
 	int rc = e->region.dv->modify_qp(e->face.qp, &qp, STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL);
 
 	if (rc != 0)
-		log_warn("store: partition %s: its new settings are refused: %s",
+		log_warn("store: partition %s: cannot apply its new settings: %s",
 			 e->region.now.name, strerror(rc));
 }
 
@@ -137,7 +137,7 @@ static void check_endpoint(struct store_watch *w)
 	} else if (rc == 0 && e->store->now.table.generation != e->generation) {
 		e->generation = e->store->now.table.generation;
 		region_update(&e->region, e->store, own_rights, NULL);
-		follow(e);
+		apply_settings(e);
 	}
 }
 
@@ -154,10 +154,10 @@ static int make_qp(struct endpoint *e, struct ibv_pd *pd,
 		return rc;
 	e->face.qp = ibv_create_qp(pd, &qp);
 	if (!e->face.qp)
-		return store_fail(errno, "cannot make a queue pair: %s", strerror(errno));
+		return store_fail(errno, "cannot create a queue pair: %s", strerror(errno));
 	rc = ibv_modify_qp(e->face.qp, &init,
 			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	return rc == 0 ? 0 : store_fail(rc, "cannot ready a queue pair: %s", strerror(rc));
+	return rc == 0 ? 0 : store_fail(rc, "cannot prepare a queue pair: %s", strerror(rc));
 }
 
 static int join(struct endpoint *e, const struct dv *dv)
@@ -189,7 +189,7 @@ static void close_local(struct endpoint *e)
 	stag_store_close(e->store);
 }
 
-/* A user without rights is refused here. */
+/* Opens the partition, or refuses a user without rights. */
 static int open_partition(struct endpoint *e, const struct dv *dv, const struct where *w)
 {
 	int rc;
@@ -244,10 +244,10 @@ static int open_local(struct endpoint *e, const struct where *w,
 
 static int timed_out(const struct endpoint *e)
 {
-	return store_fail(ETIMEDOUT, "%s: no answer in time", e->where);
+	return store_fail(ETIMEDOUT, "%s: timed out", e->where);
 }
 
-static int what_went_wrong(const struct endpoint *e, const struct rdma_cm_event *event)
+static int event_error(const struct endpoint *e, const struct rdma_cm_event *event)
 {
 	int status = abs(event->status);
 
@@ -264,11 +264,12 @@ static int what_went_wrong(const struct endpoint *e, const struct rdma_cm_event 
 	}
 	if (status == 0)
 		status = ECONNREFUSED;
-	return store_fail(status, "%s: cannot be reached: %s", e->where, strerror(status));
+	return store_fail(status, "%s: cannot connect: %s", e->where, strerror(status));
 }
 
 /* Returns the next event if it is the expected one. The caller acknowledges it. */
-static int await(struct endpoint *e, enum rdma_cm_event_type type, struct rdma_cm_event **out)
+static int wait_for_event(struct endpoint *e, enum rdma_cm_event_type type,
+			  struct rdma_cm_event **out)
 {
 	struct pollfd pfd = {.fd = e->channel->fd, .events = POLLIN};
 	int rc;
@@ -287,7 +288,7 @@ static int await(struct endpoint *e, enum rdma_cm_event_type type, struct rdma_c
 	}
 	if ((*out)->event == type)
 		return 0;
-	rc = what_went_wrong(e, *out);
+	rc = event_error(e, *out);
 	rdma_ack_cm_event(*out);
 	return rc;
 }
@@ -295,7 +296,7 @@ static int await(struct endpoint *e, enum rdma_cm_event_type type, struct rdma_c
 static int await_only(struct endpoint *e, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
-	int rc = await(e, type, &event);
+	int rc = wait_for_event(e, type, &event);
 
 	if (rc == 0)
 		rdma_ack_cm_event(event);
@@ -339,7 +340,7 @@ static int make_remote_qp(struct endpoint *e, const struct stag_store_connect_at
 	if (rc != 0)
 		return rc;
 	if (rdma_create_qp(e->face.id, attr->pd, &qp) != 0)
-		return store_fail(errno, "%s: cannot make a queue pair: %s", e->where,
+		return store_fail(errno, "%s: cannot create a queue pair: %s", e->where,
 				  strerror(errno));
 	e->face.qp = e->face.id->qp;
 	return 0;
@@ -370,7 +371,7 @@ static int call(struct endpoint *e, const char *partition, const uint8_t *shown)
 	hello_make(&hello, partition, shown);
 	if (rdma_connect(e->face.id, &param) != 0)
 		return store_fail(errno, "%s: %s", e->where, strerror(errno));
-	rc = await(e, RDMA_CM_EVENT_ESTABLISHED, &event);
+	rc = wait_for_event(e, RDMA_CM_EVENT_ESTABLISHED, &event);
 	if (rc != 0)
 		return rc;
 	rc = welcome_read(event->param.conn.private_data, event->param.conn.private_data_len,
@@ -404,9 +405,7 @@ static int open_remote(struct endpoint *e, const struct where *w, struct sockadd
 	return rc == 0 ? call(e, w->partition, shown) : rc;
 }
 
-/*
- * Returns whether the server itself has answered: then its other addresses would answer the same.
- */
+/* Returns whether the server itself has replied: its other addresses would give the same reply. */
 static bool is_final(int rc)
 {
 	return rc == 0 || rc == -EACCES || rc == -ENOENT || rc == -EPROTO || rc == -ETIMEDOUT;
@@ -510,7 +509,7 @@ STAG_EXPORT int stag_store_query_endpoint(const struct stag_store_endpoint *endp
 
 	if (endpoint->id)
 		return -store_fail(EOPNOTSUPP,
-				   "a remote endpoint has no counters: query its server");
+				   "a remote endpoint has no counters; query its server");
 	rc = dv_add_counters(e->region.dv, shared_medium_of(e->medium), &all);
 	if (rc == 0)
 		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));

@@ -153,17 +153,18 @@ static int check_header(const uint8_t *p, unsigned int copy)
 		return store_fail(EBADMSG, "the header's checksum is wrong");
 	if (get_le32(p + AT_VERSION) != STORE_VERSION || get_le32(p + AT_FEATURES) != 0)
 		return store_fail(EPROTO,
-				  "it is of version %u, features %#x, and this program knows "
-				  "version %d; use a newer one",
+				  "it has version %u, features %#x, and this program supports only "
+				  "version %d; use a newer program",
 				  get_le32(p + AT_VERSION), get_le32(p + AT_FEATURES),
 				  STORE_VERSION);
 	if (get_le32(p + AT_COPY) != copy)
-		return store_fail(EBADMSG, "it is another copy's");
+		return store_fail(EBADMSG, "the header belongs to the other copy");
 	if (!is_zero(p + AT_HEADER_RESERVED, AT_HEADER_CRC - AT_HEADER_RESERVED))
-		return store_fail(EBADMSG, "reserved bytes of the header are in use");
+		return store_fail(EBADMSG, "reserved bytes of the header are not zero");
 	if (n > STAG_STORE_MAX_PARTITIONS || get_le32(p + AT_ENTRY_SIZE) != DISK_ENTRY ||
 	    get_le32(p + AT_TABLE_LENGTH) != n * DISK_ENTRY)
-		return store_fail(EBADMSG, "%u entries of %u bytes in a table of %u cannot be", n,
+		return store_fail(EBADMSG,
+				  "invalid table size: %u entries of %u bytes, table of %u", n,
 				  get_le32(p + AT_ENTRY_SIZE), get_le32(p + AT_TABLE_LENGTH));
 	return 0;
 }
@@ -257,7 +258,7 @@ int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct tabl
 	if (get_le32(image + AT_TABLE_CRC) != crc_of(table, length))
 		return store_fail(EBADMSG, "the table's checksum is wrong");
 	if (!get_header(image, t))
-		return store_fail(EBADMSG, "the label is no name");
+		return store_fail(EBADMSG, "the label is not a valid name");
 	for (uint32_t i = 0; i < t->n; i++)
 		if (!get_entry(table + i * DISK_ENTRY, &t->entries[i]))
 			return store_fail(EBADMSG, "entry %u is invalid", i);

@@ -25,7 +25,7 @@ static int check_attr(const struct stag_store_attr *attr, unsigned int flags)
 
 /* ---- checks of the existing content -------------------------------------------- */
 
-/* The kernel refuses O_EXCL while it is mounted, or part of another device. */
+/* Opens the device with O_EXCL, which fails if it is mounted or part of another device. */
 static int hold_device(const struct backing *b, int *fd)
 {
 	if (!S_ISBLK(b->st.st_mode))
@@ -63,13 +63,13 @@ static int choose_geometry(const struct backing *b, const struct stag_store_attr
 	t->block = attr->block != 0 ? attr->block : STORE_BLOCK > sector ? STORE_BLOCK : sector;
 	t->size = attr->size;
 	if (t->size == 0 && present == 0)
-		return store_fail(EINVAL, "%s: is new or empty: give its size", b->name);
+		return store_fail(EINVAL, "%s: is new or empty: specify its size", b->name);
 	if (t->size == 0)
 		t->size = present - present % t->block;
 	rc = table_check_geometry(t->size, t->block);
 	if (rc == 0 && t->block < sector)
 		return store_fail(EINVAL,
-				  "%s: a block of %u bytes is less than the device's sector, %u",
+				  "%s: block size %u is less than the device's sector size, %u",
 				  b->name, t->block, sector);
 	return rc;
 }

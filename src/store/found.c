@@ -54,7 +54,8 @@ static int open_probe(const struct backing *b, blkid_probe *probe)
 {
 	*probe = blkid_new_probe();
 	if (!*probe || blkid_probe_set_device(*probe, b->fd, 0, 0) != 0)
-		return store_fail(*probe ? EIO : ENOMEM, "%s: cannot look for signatures", b->name);
+		return store_fail(*probe ? EIO : ENOMEM, "%s: cannot search it for signatures",
+				  b->name);
 	blkid_probe_enable_superblocks(*probe, 1);
 	blkid_probe_set_superblocks_flags(*probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_LABEL |
 							  BLKID_SUBLKS_USAGE | BLKID_SUBLKS_MAGIC);
@@ -114,7 +115,7 @@ int found_wipe(const struct backing *b)
 		return rc;
 	for (int i = 0; i < SIGNATURES_MAX && blkid_do_probe(probe) == 0; i++)
 		if (blkid_do_wipe(probe, 0) != 0)
-			return store_fail(EIO, "%s: cannot wipe the signature of what it held",
+			return store_fail(EIO, "%s: cannot wipe a signature of its former content",
 					  b->name);
 	return 0;
 }

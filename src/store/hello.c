@@ -37,14 +37,14 @@ static bool is_name(const char name[STAG_STORE_NAME_MAX])
 int hello_read(const void *data, size_t len, struct stag_store_hello *h, const uint8_t **shown)
 {
 	if (!data || len < sizeof(*h))
-		return store_fail(EPROTO, "a hello of %zu bytes", data ? len : 0);
+		return store_fail(EPROTO, "invalid request: %zu bytes", data ? len : 0);
 	memcpy(h, data, sizeof(*h));
 	if (memcmp(h->magic, magic, sizeof(magic)) != 0)
-		return store_fail(EPROTO, "no hello of a store's client");
+		return store_fail(EPROTO, "invalid request: not from a store client");
 	if (h->version != HELLO_VERSION || !is_zero(h->reserved, sizeof(h->reserved)))
-		return store_fail(EPROTO, "a hello of version %u", h->version);
+		return store_fail(EPROTO, "request of an unsupported version, %u", h->version);
 	if (!is_name(h->partition))
-		return store_fail(EPROTO, "a hello with no name of a partition");
+		return store_fail(EPROTO, "invalid request: no valid partition name");
 	*shown = is_zero(h->token, sizeof(h->token)) ? NULL : h->token;
 	return 0;
 }
@@ -80,11 +80,11 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 	struct stag_store_welcome w;
 
 	if (!data || len < sizeof(w))
-		return store_fail(EPROTO, "a welcome of %zu bytes", data ? len : 0);
+		return store_fail(EPROTO, "invalid reply of the server: %zu bytes", data ? len : 0);
 	memcpy(&w, data, sizeof(w));
 	if (memcmp(w.magic, magic, sizeof(magic)) != 0 || w.version != HELLO_VERSION)
 		return store_fail(EPROTO,
-				  "the peer is not a store server, or of an unknown version");
+				  "the peer is not a store server, or one of another version");
 	said.access = w.access;
 	said.level = w.level;
 	said.rkey = be32toh(w.rkey);
@@ -93,7 +93,7 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 	said.relax = be32toh(w.relax);
 	said.block = be32toh(w.block);
 	if (!makes_sense(&said))
-		return store_fail(EPROTO, "an invalid welcome");
+		return store_fail(EPROTO, "invalid reply of the server");
 	*e = said;
 	return 0;
 }
@@ -111,18 +111,20 @@ int refusal_read(const void *data, size_t len, const char *where)
 	struct stag_store_refusal r;
 
 	if (!data || len < sizeof(r) || memcmp(data, magic, sizeof(magic)) != 0)
-		return store_fail(ECONNREFUSED, "%s: nobody serves a store there", where);
+		return store_fail(ECONNREFUSED, "%s: no store is served there", where);
 	memcpy(&r, data, sizeof(r));
 	switch (r.reason) {
 	case REFUSED_RIGHT:
-		return store_fail(EACCES, "%s: we have no right to it", where);
+		return store_fail(EACCES, "%s: no right to use it", where);
 	case REFUSED_NAME:
 		return store_fail(ENOENT, "%s: there is no such partition", where);
 	case REFUSED_PROTOCOL:
-		return store_fail(EPROTO, "%s: the server does not understand us", where);
+		return store_fail(EPROTO, "%s: the server does not support this protocol version",
+				  where);
 	case REFUSED_FULL:
 		return store_fail(ECONNREFUSED, "%s: the server has too many connections", where);
 	default:
-		return store_fail(EIO, "%s: the server cannot open it; its log says why", where);
+		return store_fail(EIO, "%s: the server cannot open it; see the server's log",
+				  where);
 	}
 }

@@ -22,8 +22,8 @@
 /* ---- the current table ------------------------------------------------------- */
 
 /*
- * Two changes in a row may tear both copies during the read: then it is read again with changes
- * locked out.
+ * Two changes in a row may make both copies look torn to a reader. It then reads again with the
+ * table locked against changes.
  */
 int store_load(const struct backing *b, struct loaded *l)
 {
@@ -53,7 +53,7 @@ bool store_changed(const struct stag_store *store)
 	return false;
 }
 
-/* On a read error the previous table stays. */
+/* Reads the table again. Keeps the previous one on an error. */
 int store_reload(struct stag_store *store, store_load_fn load)
 {
 	CLEANUP_FREE struct loaded *l = malloc(sizeof(*l));
@@ -83,9 +83,10 @@ int store_look(struct stag_store *store)
 	int rc = store_refresh(store);
 
 	if (rc != store->trouble && rc == -ESTALE)
-		log_err("store: %s; its users are refused", stag_store_error());
+		log_err("store: %s; access to its partitions is withdrawn", stag_store_error());
 	else if (rc != store->trouble && rc != 0)
-		log_err("store: %s; its users keep the settings read before", stag_store_error());
+		log_err("store: %s; its partitions keep the settings that were read last",
+			stag_store_error());
 	else if (rc != store->trouble)
 		log_info("store: %s: its table can be read again", store->backing.name);
 	store->trouble = rc;
@@ -196,10 +197,10 @@ STAG_EXPORT int stag_store_find(struct stag_store *store, const char *name,
 /* ---- use ------------------------------------------------------------------------------ */
 
 /*
- * The partition's bytes are locked; checks that they still are its bytes. Returns 1 if it has grown
+ * Checks that the bytes which were locked still belong to the partition. Returns 1 if it has grown
  * meanwhile.
  */
-static int look_again(struct stag_store *store, struct stag_store_partition *p)
+static int check_still_there(struct stag_store *store, struct stag_store_partition *p)
 {
 	const struct stag_store_partition *now;
 	int rc = store_refresh(store);
@@ -218,7 +219,7 @@ static int look_again(struct stag_store *store, struct stag_store_partition *p)
 int store_use(struct stag_store *store, uint64_t id, struct stag_store_partition *partition)
 {
 	struct stag_store_partition p = {.id = id, .name = "?"};
-	int fd, rc = look_again(store, &p);
+	int fd, rc = check_still_there(store, &p);
 
 	if (rc < 0)
 		return rc;
@@ -229,7 +230,7 @@ int store_use(struct stag_store *store, uint64_t id, struct stag_store_partition
 		rc = lock_range_shared(fd, p.offset, p.size);
 		rc = rc != 0 ? store_fail(-rc, "%s: partition %s: cannot lock it: %s",
 					  store->backing.name, p.name, strerror(-rc))
-			     : look_again(store, &p);
+			     : check_still_there(store, &p);
 	}
 	if (rc != 0) {
 		close(fd);
@@ -273,5 +274,5 @@ int store_serve_lock(struct stag_store *store)
 	if (rc == 0)
 		return fd;
 	close(fd);
-	return store_fail(-rc, "%s: cannot write who serves it: %s", b->name, strerror(-rc));
+	return store_fail(-rc, "%s: cannot write the server's record: %s", b->name, strerror(-rc));
 }

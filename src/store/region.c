@@ -39,9 +39,9 @@ static struct stagdv_store_attr attr_of(const struct region *r)
 	};
 }
 
-/* Without write permission for the file there is no write access to its partitions. */
-static enum stag_store_access possible(enum stag_store_access access,
-				       const struct stag_store *store)
+/* Reduces access to reads if this process has no permission to write the file. */
+static enum stag_store_access limit_access(enum stag_store_access access,
+					   const struct stag_store *store)
 {
 	return access == STAG_STORE_WRITE && !store->backing.writable ? STAG_STORE_READ : access;
 }
@@ -58,7 +58,7 @@ void region_close(struct region *r)
 	r->fd = -1;
 }
 
-/* Otherwise registration would fail without a clear reason. */
+/* Detects a truncated file, for which registration would fail without a clear reason. */
 static int check_is_there(const struct stag_store *store, const struct stag_store_partition *p)
 {
 	uint64_t present;
@@ -86,7 +86,7 @@ int region_open(struct region *r, const struct dv *dv, struct stag_store *store,
 	r->fd = store_use(store, r->now.id, &r->now);
 	if (r->fd < 0)
 		return r->fd;
-	r->access = possible(rights(arg, store, &r->now), store);
+	r->access = limit_access(rights(arg, store, &r->now), store);
 	rc = r->access != STAG_STORE_NONE ? check_is_there(store, &r->now)
 					  : store_fail(EACCES, "%s: partition %s: no right to it",
 						       store->backing.name, name);
@@ -103,13 +103,13 @@ int region_register(struct region *r, const struct stag_store *store, struct ibv
 	r->mr = r->dv->reg_mr(pd, medium, &attr);
 	if (r->mr)
 		return 0;
-	return store_fail(errno, "%s: partition %s: cannot be registered: %s", store->backing.name,
+	return store_fail(errno, "%s: partition %s: cannot register it: %s", store->backing.name,
 			  r->now.name, strerror(errno));
 }
 
 /* ---- changes ---------------------------------------------------------------------------- */
 
-/* The added range must be locked before it is written. */
+/* Locks the range that was added to a partition, then allows access to it. */
 static void follow_size(struct region *r, struct stag_store *store, uint64_t size)
 {
 	struct stag_store_partition p;
@@ -131,7 +131,7 @@ static void apply(struct region *r, int mask)
 	int rc = r->dv->modify_mr(r->mr, &attr, mask);
 
 	if (rc != 0)
-		log_warn("store: partition %s: its new settings are refused: %s", r->now.name,
+		log_warn("store: partition %s: cannot apply its new settings: %s", r->now.name,
 			 strerror(rc));
 }
 
@@ -140,17 +140,17 @@ static void close_to_all(struct region *r)
 	r->gone = true;
 	r->access = STAG_STORE_NONE;
 	apply(r, STAGDV_STORE_ACCESS);
-	log_info("store: partition %s has gone", r->now.name);
+	log_info("store: partition %s was removed", r->now.name);
 }
 
 static void log_region(const struct region *r, const struct stag_store_partition *p,
 		       enum stag_store_access access)
 {
 	if (access != r->access)
-		log_info("store: partition %s: access of its user is %d, was %d", p->name, access,
-			 r->access);
+		log_info("store: partition %s: access of its user is now %d, was %d", p->name,
+			 access, r->access);
 	if (p->relax != r->now.relax || p->level != r->now.level || p->cache_ms != r->now.cache_ms)
-		log_info("store: partition %s: its user goes by order 0x%x, level %u, cache %u ms",
+		log_info("store: partition %s: new settings: order 0x%x, level %u, cache %u ms",
 			 p->name, p->relax, p->level, p->cache_ms);
 }
 
@@ -167,7 +167,7 @@ void region_update(struct region *r, struct stag_store *store, region_rights_fn 
 		close_to_all(r);
 		return;
 	}
-	access = possible(rights(arg, store, p), store);
+	access = limit_access(rights(arg, store, p), store);
 	log_region(r, p, access);
 	follow_size(r, store, p->size);
 	p = table_find_id(&store->now.table, r->now.id);

@@ -25,7 +25,7 @@ static int digest(const void *data, size_t len, uint8_t out[TOKEN_BYTES])
 int token_shown(const void *secret, size_t len, uint8_t shown[TOKEN_BYTES])
 {
 	if (len == 0)
-		return store_fail(EINVAL, "a secret has at least one byte");
+		return store_fail(EINVAL, "a secret must have at least one byte");
 	return digest(secret, len, shown);
 }
 

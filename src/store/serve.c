@@ -92,7 +92,8 @@ static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_
 	while (i < MAX_DEVICES && s->media[i].medium && s->media[i].context != context)
 		i++;
 	if (i == MAX_DEVICES) {
-		errno = -store_fail(EMFILE, "peers come through more than %d devices", MAX_DEVICES);
+		errno = -store_fail(EMFILE, "peers connect through more than %d devices",
+				    MAX_DEVICES);
 		return NULL;
 	}
 	if (!s->media[i].medium) {
@@ -106,7 +107,7 @@ static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_
 	return s->media[i].medium;
 }
 
-/* A peer does not use this side's queues: they are as short as possible. */
+/* Creates minimal queues: the server posts no work requests on them. */
 static int make_queue_pair(struct connection *c)
 {
 	struct ibv_qp_init_attr qp = {
@@ -115,10 +116,10 @@ static int make_queue_pair(struct connection *c)
 
 	c->cq = ibv_create_cq(c->id->verbs, 4, NULL, NULL, 0);
 	if (!c->cq)
-		return store_fail(errno, "cannot make a completion queue: %s", strerror(errno));
+		return store_fail(errno, "cannot create a completion queue: %s", strerror(errno));
 	qp.send_cq = qp.recv_cq = c->cq;
 	if (rdma_create_qp(c->id, c->pd, &qp) != 0)
-		return store_fail(errno, "cannot make a queue pair: %s", strerror(errno));
+		return store_fail(errno, "cannot create a queue pair: %s", strerror(errno));
 	return 0;
 }
 
@@ -168,11 +169,11 @@ static int welcome(struct connection *c, uint8_t peer_reads)
 
 	welcome_make(&w, &e);
 	if (rdma_accept(c->id, &param) != 0)
-		return store_fail(errno, "cannot accept: %s", strerror(errno));
+		return store_fail(errno, "cannot accept the connection: %s", strerror(errno));
 	return 0;
 }
 
-/* Returns 0, or -errno with an error text. */
+/* Checks a connection request and prepares its region. Returns 0, or -errno with an error text. */
 static int admit(struct connection *c, const struct rdma_conn_param *asked)
 {
 	struct stag_store_server *s = c->server;
@@ -195,14 +196,14 @@ static int admit(struct connection *c, const struct rdma_conn_param *asked)
 		return -errno;
 	c->pd = ibv_alloc_pd(c->id->verbs);
 	if (!c->pd)
-		return store_fail(errno, "no protection domain: %s", strerror(errno));
+		return store_fail(errno, "cannot create a protection domain: %s", strerror(errno));
 	rc = region_register(&c->region, s->store, c->pd, medium);
 	if (rc == 0)
 		rc = make_queue_pair(c);
 	return rc == 0 ? welcome(c, asked->responder_resources) : rc;
 }
 
-static void refuse(struct rdma_cm_id *id, int error)
+static void reject(struct rdma_cm_id *id, int error)
 {
 	struct stag_store_refusal r;
 
@@ -241,7 +242,7 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 		log_info("store: %s uses partition %s", c->peer, c->hello.partition);
 		return;
 	}
-	refuse(id, rc);
+	reject(id, rc);
 	if (!c) {
 		rdma_destroy_id(id);
 		return;
@@ -400,8 +401,8 @@ static void free_server(struct stag_store_server *s)
 	free(s);
 }
 
-/* Opens the same store again for the server, whatever the path leads to by now. */
-static int open_own(struct stag_store_server *s, struct stag_store *store)
+/* Opens the store again for the server, and fails if the path leads to another store by now. */
+static int reopen_store(struct stag_store_server *s, struct stag_store *store)
 {
 	int rc = store_refresh(store);
 
@@ -430,7 +431,7 @@ static int start(struct stag_store_server *s, struct stag_store *store,
 	s->max_connections = attr->max_connections ? attr->max_connections : MAX_CONNECTIONS;
 	s->staging_bytes = attr->staging_bytes ? attr->staging_bytes : MEMORY;
 	s->cache_bytes = attr->cache_bytes ? attr->cache_bytes : MEMORY;
-	rc = open_own(s, store);
+	rc = reopen_store(s, store);
 	if (rc == 0)
 		rc = make_channel(s);
 	if (rc == 0)

@@ -268,7 +268,9 @@ enum stag_store_access rights_of_self(const struct stag_store_partition *p, uint
 int token_shown(const void *secret, size_t len, uint8_t shown[TOKEN_BYTES]);
 int token_kept(const uint8_t shown[TOKEN_BYTES], uint8_t kept[TOKEN_BYTES]);
 
-/* ---- found.c ----------------------------------------------------------------------------------- */
+/*
+ * ---- found.c -----------------------------------------------------------------------------------
+ */
 
 /* Checks whether a backing is empty. Returns -EEXIST, with an error text, if it has content. */
 int found_anything(const struct backing *b);

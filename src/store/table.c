@@ -20,14 +20,14 @@ int table_check_name(const char *what, const char *name)
 	size_t n = strnlen(name, STAG_STORE_NAME_MAX);
 
 	if (n == 0 || n == STAG_STORE_NAME_MAX)
-		return store_fail(EINVAL, "%s: a name has 1 to %d characters", what,
+		return store_fail(EINVAL, "%s: a name must have 1 to %d characters", what,
 				  STAG_STORE_NAME_MAX - 1);
 	for (size_t i = 0; i < n; i++)
 		if (!isascii(name[i]) ||
 		    (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i])))
 			return store_fail(EINVAL,
-					  "%s: a name is made of letters, digits, \".\", \"_\" "
-					  "and \"-\"",
+					  "%s: a name may contain letters, digits, \".\", \"_\" "
+					  "and \"-\" only",
 					  what);
 	return 0;
 }
@@ -40,18 +40,16 @@ static bool is_power_of_two(uint64_t n)
 int table_check_geometry(uint64_t size, uint32_t block)
 {
 	if (!is_power_of_two(block) || block < STORE_BLOCK_MIN || block > STORE_BLOCK_MAX)
-		return store_fail(EINVAL,
-				  "a block of %u bytes: a power of two from %u to %u is wanted",
+		return store_fail(EINVAL, "block size %u: must be a power of two from %u to %u",
 				  block, STORE_BLOCK_MIN, STORE_BLOCK_MAX);
 	if (size > STORE_SIZE_MAX || size % block != 0)
 		return store_fail(EINVAL,
-				  "a size of %" PRIu64 " bytes: a multiple of the block, %u, is "
-				  "wanted",
-				  size, block);
+				  "size %" PRIu64 ": must be a multiple of the block size, %u, and "
+				  "at most %" PRIu64,
+				  size, block, (uint64_t)STORE_SIZE_MAX);
 	if (size < STAG_STORE_DATA_OFFSET + block)
 		return store_fail(EINVAL,
-				  "a size of %" PRIu64 " bytes is too small: the table alone takes "
-				  "%llu",
+				  "size %" PRIu64 ": too small: the table alone takes %llu bytes",
 				  size, STAG_STORE_DATA_OFFSET);
 	return 0;
 }
@@ -74,19 +72,19 @@ static int check_right(const char *name, unsigned int n, const struct stag_store
 	unsigned int bits = address_bits(r->family);
 
 	if (r->who > STAG_STORE_TOKEN)
-		return store_fail(EINVAL, "%s: right %u: there is no such kind of user: %u", name,
-				  n, r->who);
+		return store_fail(EINVAL, "%s: right %u: unknown kind of user %u", name, n, r->who);
 	if (r->access > STAG_STORE_WRITE)
-		return store_fail(EINVAL, "%s: right %u: there is no such access: %u", name, n,
-				  r->access);
+		return store_fail(EINVAL, "%s: right %u: unknown access %u", name, n, r->access);
 	if (r->who != STAG_STORE_NET)
 		return 0;
 	if (bits == 0 || r->prefix > bits)
-		return store_fail(EINVAL, "%s: right %u: no network has family %u and %u bits",
-				  name, n, r->family, r->prefix);
+		return store_fail(
+			EINVAL,
+			"%s: right %u: invalid network: address family %u, prefix length %u", name,
+			n, r->family, r->prefix);
 	if (!is_zero_behind(r->address, r->prefix, bits))
 		return store_fail(EINVAL,
-				  "%s: right %u: the network's address has bits behind its prefix",
+				  "%s: right %u: the network's address has bits after its prefix",
 				  name, n);
 	return 0;
 }
@@ -100,11 +98,11 @@ int table_check_settings(const struct stag_store_partition *p)
 	if (p->comp_mask != 0)
 		return store_fail(EINVAL, "%s: comp_mask is not zero", p->name);
 	if (p->relax & ~(uint32_t)STORE_ALL_RELAX)
-		return store_fail(EINVAL, "%s: unknown bits in relax: %#x", p->name, p->relax);
+		return store_fail(EINVAL, "%s: unknown bits in relax (%#x)", p->name, p->relax);
 	if (p->level > STAG_STORE_DURABLE)
-		return store_fail(EINVAL, "%s: there is no such level: %u", p->name, p->level);
+		return store_fail(EINVAL, "%s: unknown level %u", p->name, p->level);
 	if (p->num_rights > STAG_STORE_MAX_RIGHTS)
-		return store_fail(EINVAL, "%s: %u rights; at most %d are possible", p->name,
+		return store_fail(EINVAL, "%s: too many rights: %u, at most %d", p->name,
 				  p->num_rights, STAG_STORE_MAX_RIGHTS);
 	for (unsigned int i = 0; i < p->num_rights && rc == 0; i++)
 		rc = check_right(p->name, i + 1, &p->rights[i]);
@@ -115,14 +113,14 @@ static int check_shape(const struct table *t, const struct stag_store_partition 
 {
 	if (p->size == 0 || p->size % t->block != 0 || p->size > STORE_SIZE_MAX)
 		return store_fail(EINVAL,
-				  "%s: a size of %" PRIu64 " bytes: a multiple of the store's "
-				  "block, %u, is wanted",
+				  "%s: size %" PRIu64 ": must be a multiple of the store's block "
+				  "size, %u",
 				  p->name, p->size, t->block);
 	if (!is_power_of_two(p->alignment) || p->alignment < t->block ||
 	    p->alignment > STORE_SIZE_MAX)
 		return store_fail(EINVAL,
-				  "%s: an alignment of %" PRIu64 ": a power of two from the "
-				  "store's block, %u, on is wanted",
+				  "%s: alignment %" PRIu64 ": must be a power of two, at least the "
+				  "store's block size, %u",
 				  p->name, p->alignment, t->block);
 	return 0;
 }
@@ -139,8 +137,8 @@ static int check_place(const struct table *t, const struct stag_store_partition 
 				  p->name, p->offset, STAG_STORE_DATA_OFFSET);
 	if (p->offset > t->size || p->size > t->size - p->offset)
 		return store_fail(ENOSPC,
-				  "%s: %" PRIu64 " bytes at %" PRIu64 " end behind the store, "
-				  "which has %" PRIu64,
+				  "%s: %" PRIu64 " bytes at %" PRIu64 " end after the store, "
+				  "which has %" PRIu64 " bytes",
 				  p->name, p->size, p->offset, t->size);
 	return 0;
 }
@@ -158,12 +156,11 @@ static int check_entry(const struct table *t, uint32_t i)
 		return -EINVAL;
 	if (p->id == 0 || p->id >= t->next_id)
 		return store_fail(EINVAL,
-				  "%s: has the id %" PRIu64 ", and the next new one is "
-				  "%" PRIu64,
+				  "%s: id %" PRIu64 " is not below the next new id, %" PRIu64,
 				  p->name, p->id, t->next_id);
 	if (i > 0 && p->offset < t->entries[i - 1].offset + t->entries[i - 1].size)
-		return store_fail(EINVAL, "%s: begins at %" PRIu64 ", before %s ends", p->name,
-				  p->offset, t->entries[i - 1].name);
+		return store_fail(EINVAL, "%s: begins at %" PRIu64 ", before the end of %s",
+				  p->name, p->offset, t->entries[i - 1].name);
 	return 0;
 }
 
@@ -181,7 +178,7 @@ static int by_id(const void *a, const void *b)
 	return (*p)->id < (*q)->id ? -1 : (*p)->id > (*q)->id;
 }
 
-/* In sorted order duplicates are adjacent. */
+/* Sorts pointers to the entries, so that duplicates are adjacent. */
 static int check_unique(const struct table *t, int (*by)(const void *, const void *))
 {
 	const struct stag_store_partition *sorted[STAG_STORE_MAX_PARTITIONS];
@@ -191,7 +188,7 @@ static int check_unique(const struct table *t, int (*by)(const void *, const voi
 	qsort(sorted, t->n, sizeof(sorted[0]), by);
 	for (uint32_t i = 1; i < t->n; i++)
 		if (by(&sorted[i - 1], &sorted[i]) == 0)
-			return store_fail(EINVAL, "%s: its name or id is there twice",
+			return store_fail(EINVAL, "%s: its name or id exists twice",
 					  sorted[i]->name);
 	return 0;
 }
@@ -209,7 +206,9 @@ int table_check(const struct table *t)
 	}
 	if (t->n > STAG_STORE_MAX_PARTITIONS || t->next_id == 0 || t->next_id > STORE_ID_MAX ||
 	    t->generation == 0 || t->generation > STORE_ID_MAX)
-		return store_fail(EINVAL, "%u partitions, next id %" PRIu64 ", generation %" PRIu64,
+		return store_fail(EINVAL,
+				  "invalid table: %u partitions, next id %" PRIu64
+				  ", generation %" PRIu64,
 				  t->n, t->next_id, t->generation);
 	for (uint32_t i = 0; i < t->n && rc == 0; i++)
 		rc = check_entry(t, i);
@@ -373,8 +372,8 @@ static int place_anywhere(const struct table *t, struct stag_store_partition *p,
 	}
 	if (best == UINT64_MAX && busy)
 		return store_fail(EBUSY,
-				  "%s: the only places are those of removed partitions that "
-				  "are still in use",
+				  "%s: the only gaps that are large enough belonged to removed "
+				  "partitions that are still in use",
 				  p->name);
 	if (best == UINT64_MAX)
 		return store_fail(ENOSPC,

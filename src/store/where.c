@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int copy(char *to, size_t size, const char *from, size_t len, const char *what)
+static int copy_part(char *to, size_t size, const char *from, size_t len, const char *what)
 {
 	if (len == 0)
 		return store_fail(EINVAL, "where: no %s is named", what);
@@ -27,8 +27,8 @@ static int parse_local(const char *text, size_t len, struct where *w)
 {
 	w->local = true;
 	if (!memchr(text, '/', len) && strncmp(text, "mem:", 4) != 0)
-		return store_fail(EINVAL, "'%s': a path has a '/' in it: './%s'?", text, text);
-	return copy(w->path, sizeof(w->path), text, len, "path");
+		return store_fail(EINVAL, "'%s': a path has a '/' in it: use './%s'", text, text);
+	return copy_part(w->path, sizeof(w->path), text, len, "path");
 }
 
 static int parse_port(const char *text, size_t len, uint16_t *port)
@@ -41,13 +41,13 @@ static int parse_port(const char *text, size_t len, uint16_t *port)
 		n = n * 10 + (unsigned int)(text[i] - '0');
 	}
 	if (len == 0 || n == 0 || n > UINT16_MAX)
-		return store_fail(EINVAL, "where: '%.*s' is no port", (int)(len < 32 ? len : 32),
-				  text);
+		return store_fail(EINVAL, "where: '%.*s' is not a valid port",
+				  (int)(len < 32 ? len : 32), text);
 	*port = (uint16_t)n;
 	return 0;
 }
 
-/* The host ends at end; a port, if there is one, is between a ":" there and last. */
+/* Parses HOST, HOST:PORT, [IPv6] or [IPv6]:PORT. */
 static int parse_remote(const char *text, size_t len, struct where *w)
 {
 	const char *last = text + len, *end;
@@ -56,19 +56,21 @@ static int parse_remote(const char *text, size_t len, struct where *w)
 	w->local = false;
 	w->port = STAG_STORE_PORT;
 	if (memchr(text, '/', len))
-		return store_fail(EINVAL, "'%s': which partition? PATH:PARTITION", text);
+		return store_fail(EINVAL, "'%s': no partition is named: use PATH:PARTITION", text);
 	if (len > 0 && *text == '[') {
 		end = memchr(text, ']', len);
 		if (!end || (end + 1 != last && end[1] != ':'))
-			return store_fail(EINVAL, "'%s': '[' without its ']'", text);
-		rc = copy(w->host, sizeof(w->host), text + 1, (size_t)(end - text) - 1, "host");
+			return store_fail(EINVAL, "'%s': '[' without ']'", text);
+		rc = copy_part(w->host, sizeof(w->host), text + 1, (size_t)(end - text) - 1,
+			       "host");
 		end++;
 	} else {
 		end = memchr(text, ':', len);
 		if (end && memchr(end + 1, ':', (size_t)(last - end) - 1))
-			return store_fail(EINVAL, "'%s': an IPv6 address stands in brackets", text);
+			return store_fail(EINVAL, "'%s': an IPv6 address must be in brackets",
+					  text);
 		end = end ? end : last;
-		rc = copy(w->host, sizeof(w->host), text, (size_t)(end - text), "host");
+		rc = copy_part(w->host, sizeof(w->host), text, (size_t)(end - text), "host");
 	}
 	if (rc != 0 || end == last)
 		return rc;
@@ -91,7 +93,7 @@ int where_parse(const char *text, struct where *w)
 	rc = split == colon ? parse_local(text, (size_t)(split - text), w)
 			    : parse_remote(text, (size_t)(split - text), w);
 	if (rc == 0)
-		rc = copy(w->partition, sizeof(w->partition), split + 1, strlen(split + 1),
-			  "partition");
+		rc = copy_part(w->partition, sizeof(w->partition), split + 1, strlen(split + 1),
+			       "partition");
 	return rc == 0 ? table_check_name("partition", w->partition) : rc;
 }

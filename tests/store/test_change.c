@@ -155,7 +155,7 @@ static void a_partition_holds_32_rights(void **state)
 	assert_same_partition(&p, &got);
 	p.num_rights = 33;
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_RIGHTS), EINVAL);
-	assert_says("33 rights");
+	assert_says("too many rights: 33");
 }
 
 static void invalid_partitions_are_refused(void **state)
@@ -175,19 +175,19 @@ static void invalid_partitions_are_refused(void **state)
 		{"p", 512, 0, 0, EINVAL, "a multiple"},
 		{"p", UINT64_MAX - 4095, 0, 0, EINVAL, "a multiple"},
 		{"p", 1ull << 62, 0, 0, ENOSPC, "the largest gap"},
-		{"p", 4096, 0, 512, EINVAL, "an alignment"},
-		{"p", 4096, 0, 12288, EINVAL, "an alignment"},
-		{"p", 4096, 0, 1ull << 63, EINVAL, "an alignment"},
+		{"p", 4096, 0, 512, EINVAL, "must be a power of two"},
+		{"p", 4096, 0, 12288, EINVAL, "must be a power of two"},
+		{"p", 4096, 0, 1ull << 63, EINVAL, "must be a power of two"},
 		{"p", 4096, 0, 1ull << 62, ENOSPC, "the largest gap"},
 		{"p", 4096, 4096, 0, EINVAL, "the store's own table"},
 		{"p", 4096, START - 4096, 0, EINVAL, "the store's own table"},
 		{"p", 4096, START + 1, 0, EINVAL, "is no multiple"},
-		{"p", 4096, 10 * MIB, 0, ENOSPC, "behind the store"},
-		{"p", 8192, 10 * MIB - 4096, 0, ENOSPC, "behind the store"},
-		{"p", 4096, UINT64_MAX - 4095, 0, ENOSPC, "behind the store"},
+		{"p", 4096, 10 * MIB, 0, ENOSPC, "end after the store"},
+		{"p", 8192, 10 * MIB - 4096, 0, ENOSPC, "end after the store"},
+		{"p", 4096, UINT64_MAX - 4095, 0, ENOSPC, "end after the store"},
 		{"p", 4096, START + 4096, 0, ENOSPC, "overlap partition there"},
 		{"p", MIB, START, 0, ENOSPC, "overlap partition there"},
-		{"there", 4096, 0, 0, EEXIST, "has a partition there already"},
+		{"there", 4096, 0, 0, EEXIST, "partition there exists already"},
 	};
 
 	assert_int_equal(try_add(store, "there", 8192, START + 4096, 0), 0);
@@ -228,7 +228,7 @@ static void invalid_settings_are_refused(void **state)
 	p.rights[0].prefix = 8;
 	p.rights[0].address[1] = 1;
 	assert_int_equal(stag_store_add(store, &p), EINVAL);
-	assert_says("bits behind its prefix");
+	assert_says("bits after its prefix");
 	p.rights[0].prefix = 16;
 	assert_int_equal(stag_store_add(store, &p), 0);
 	memset(good.name, 'x', sizeof(good.name));

@@ -255,7 +255,7 @@ static void a_store_of_a_newer_format_is_not_changed(void **state)
 		put_bytes(path, 0, image, START);
 		assert_null(stag_store_open(path, STAG_STORE_LOOK));
 		assert_int_equal(errno, EPROTO);
-		assert_says("use a newer one");
+		assert_says("use a newer program");
 		assert_int_equal(stag_store_check(path, STAG_STORE_REPAIR, NULL), -EPROTO);
 		assert_int_equal(stag_store_format(path, NULL, 0), EEXIST);
 		assert_says("newer than this program");

@@ -157,7 +157,7 @@ static void prepare(void)
 static void expect_all_or_nothing(struct stag_store *store, int rc, bool for_ever)
 {
 	struct stag_store *other;
-	bool unknown = rc != 0 && strstr(stag_store_error(), "nor take it back");
+	bool unknown = rc != 0 && strstr(stag_store_error(), "cannot undo it either");
 
 	if (rc != 0) {
 		assert_says(path);
@@ -315,7 +315,8 @@ static void unreadable_sectors_are_reported(void **state)
 	assert_int_equal(stag_store_check(path, 0, out), 2);
 	fclose(out);
 	stop_faults();
-	assert_non_null(strstr(text, "copy A of the table: it cannot be read: Input/output error"));
+	assert_non_null(
+		strstr(text, "copy A of the table: the header cannot be read: Input/output error"));
 	assert_non_null(strstr(text, "partition b: cannot be read at 3145728: Input/output error"));
 	assert_null(strstr(text, "partition a"));
 	stag_store_close(store);

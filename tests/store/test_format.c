@@ -129,7 +129,7 @@ static void invalid_geometry_is_refused(void **state)
 	} cases[] = {
 		{4 * MIB, 256, "a power of two"},    {4 * MIB, 1000, "a power of two"},
 		{4 * MIB, 131072, "a power of two"}, {4 * MIB, 4095, "a power of two"},
-		{0, 4096, "give its size"},	     {1, 512, "a multiple"},
+		{0, 4096, "specify its size"},	     {1, 512, "a multiple"},
 		{4 * MIB + 100, 512, "a multiple"},  {512, 512, "too small"},
 		{2 * MIB, 512, "too small"},	     {1ull << 63, 4096, "a multiple"},
 	};
@@ -438,7 +438,7 @@ static void a_block_size_below_the_sector_size_is_refused(void **state)
 	if (loop < 0)
 		skip();
 	assert_int_equal(format(device, 0, 512, 0), EINVAL);
-	assert_says("less than the device's sector, 4096");
+	assert_says("less than the device's sector size, 4096");
 	assert_int_equal(format(device, 0, 0, 0), 0);
 	store = open_store(device);
 	assert_int_equal(stag_store_query(store, &info, sizeof(info)), 0);

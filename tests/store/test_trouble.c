@@ -447,7 +447,7 @@ static void an_overwritten_table_is_reported(void **state)
 	dice_fill(noise, sizeof(noise));
 	put_bytes(p.s.path, 0, noise, sizeof(noise));
 	put_bytes(p.s.path, MIB, noise, sizeof(noise));
-	await_log(p.s.path, "keep the settings read before");
+	await_log(p.s.path, "keep the settings that were read last");
 	expect_works(&p, &p.goods);
 	expect_works(&p, &p.rest);
 	if (!far) { /* a server keeps the table that it read before, too */
