@@ -182,8 +182,8 @@ static bool may_remove_later(const struct entry *d, const struct entry *change)
 }
 
 /*
- * Of one object, by versions: its last change that was acknowledged, and what the sweep saw.
- * Removals have no version.
+ * Returns whether the sweep missed the last acknowledged change of one object: it saw an older version, or no
+ * value although no removal explains that. Removals have no version.
  */
 static bool is_lost(const struct entry *const *entries, size_t n, uint16_t sweeper)
 {

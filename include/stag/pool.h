@@ -306,7 +306,7 @@ struct stag_pool_node_attr {
  */
 int stag_pool_node_check(const struct stag_pool_node_attr *attr);
 
-/* What a state directory says about its node. */
+/* The content of a node's state directory. */
 struct stag_pool_node_state {
 	uint64_t comp_mask;
 	uint8_t uuid[16]; /* of the pool */

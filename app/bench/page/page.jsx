@@ -124,7 +124,7 @@ function Cases({ cases, title }) {
   );
 }
 
-/* What each yardstick is, in words. */
+/* Describes each yardstick. */
 function Yardsticks({ cases }) {
   const seen = new Map(cases.flatMap(yardsticks).map((y) => [string(y, "what"), string(y, "name")]));
 

@@ -20,7 +20,6 @@
 #include "pool/node/node.h"
 
 #include <assert.h>
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
