@@ -87,7 +87,7 @@ bool cache_prepare(struct media *m)
 		return false;
 	m->cache = cache_open(m->cache_limit);
 	if (!m->cache)
-		log_warn("medium %d: no memory for a cache", m->fd);
+		log_warn("medium %d: no memory for its cache: data is not cached", m->fd);
 	return m->cache;
 }
 
@@ -260,7 +260,7 @@ void cache_begin(struct media *m, struct media_op *op)
 }
 
 /* Returns whether no write has touched the range since the step began, and none is in flight. */
-static bool is_the_truth(struct media *m, const struct media_op *op)
+static bool is_unchanged(struct media *m, const struct media_op *op)
 {
 	const struct media_op_state *s = &op->state;
 	unsigned int mine = op->kind == MEDIA_WRITE;
@@ -319,6 +319,6 @@ void cache_keep(struct media *m, struct media_op *op, uint64_t done)
 		return;
 	for (uint64_t n = first; n < end; n++)
 		keep_unit(m, op, n, now);
-	if (!is_the_truth(m, op))
+	if (!is_unchanged(m, op))
 		forget(m, first, end);
 }

@@ -80,7 +80,7 @@ static void find_alignment(int fd, bool is_device, struct geometry *g)
 	}
 }
 
-/* fd has O_DIRECT set. */
+/* Determines the geometry of a descriptor that has O_DIRECT set. */
 int geometry_of(int fd, struct geometry *g)
 {
 	struct statx st;

@@ -24,8 +24,9 @@ static bool held_by_other(struct media *m, const struct media_op *op)
 	return false;
 }
 
-/* Returns whether a conflicting step waits before it: in the queue up to `end`. */
-static bool wanted_before(struct media *m, const struct media_op *op, const struct list *end)
+/* Returns whether a conflicting step waits in the queue before `end`. */
+static bool conflict_waits_before(struct media *m, const struct media_op *op,
+				  const struct list *end)
 {
 	for (struct list *l = m->range_waiters.next; l != end; l = l->next)
 		if (conflict(list_entry(l, struct media_op, state.link), op))
@@ -38,7 +39,8 @@ bool range_lock(struct media *m, struct media_op *op)
 	assert(lock_held(&m->lock));
 	if (op->state.mode == LOCK_EXCLUSIVE)
 		m->exclusives++;
-	if (m->exclusives && (held_by_other(m, op) || wanted_before(m, op, &m->range_waiters))) {
+	if (m->exclusives &&
+	    (held_by_other(m, op) || conflict_waits_before(m, op, &m->range_waiters))) {
 		media_op_set_phase(op, OP_RANGE);
 		list_add_tail(&m->range_waiters, &op->state.link);
 		return false;
@@ -53,7 +55,7 @@ static struct media_op *next_granted(struct media *m)
 	list_for_each (l, &m->range_waiters) {
 		struct media_op *op = list_entry(l, struct media_op, state.link);
 
-		if (!held_by_other(m, op) && !wanted_before(m, op, l))
+		if (!held_by_other(m, op) && !conflict_waits_before(m, op, l))
 			return op;
 	}
 	return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * medium.h - the inside of the storage engine.
+ * medium.h - internal header of src/media.
  *
  * An operation is a sequence of steps. A step moves bytes directly between the caller's memory and
  * the medium if both are aligned, and through one staging buffer otherwise (step.c); it has at most
@@ -11,8 +11,8 @@
  *      |          +------------------------------------------------------------+
  *      +-> SYNCING (a flush, or a durable write of several steps) -> READY
  *
- * An operation that waits for a range or a place has its buffer, and one that has its range and
- * places waits only for the kernel: so every wait is for an operation that makes progress.
+ * An operation gets its buffer before it waits for a range or a place, and once it has its range
+ * and places it waits only for the kernel. So every wait is for an operation that makes progress.
  *
  * One lock protects a medium. It is not held in system calls, nor in callbacks.
  */

@@ -177,7 +177,7 @@ static void set_limits(struct media *m, const struct media_attr *attr)
 	m->cache_limit = attr->cache_bytes ? attr->cache_bytes : DEFAULT_CACHE;
 }
 
-/* Acquires what closing descriptors undoes. */
+/* Opens the file and the eventfd; an error leaves them to the caller to close. */
 static int open_descriptors(struct media *m, const struct media_attr *attr, struct geometry *g)
 {
 	int err = open_file(m, attr->fd, g);
@@ -185,9 +185,10 @@ static int open_descriptors(struct media *m, const struct media_attr *attr, stru
 	if (!err)
 		err = set_geometry(m, g, attr->block);
 	if (!err && !m->direct && !g->is_memory)
-		log_info("medium %d: through the page cache: %s", m->fd,
-			 attr->flags & MEDIA_BUFFERED ? "as requested"
-						      : "its file system has no O_DIRECT");
+		log_info("medium %d: uses the page cache: %s", m->fd,
+			 attr->flags & MEDIA_BUFFERED
+				 ? "as requested"
+				 : "its file system does not support O_DIRECT");
 	if (err)
 		return err;
 	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -131,7 +131,8 @@ static int ring_submit(struct media_edge *e, bool wait)
 /* ---- completion ---- */
 
 /*
- * Called without the lock that reaping holds: liburing's own check of the head is for its holder.
+ * Returns whether there is a completion. Called without the lock that reaping holds, so it does not
+ * use liburing's check, which requires that lock.
  */
 static bool ring_ready(struct media_edge *e)
 {
@@ -165,17 +166,18 @@ static int try_set_up(struct ring *r, unsigned int entries)
 	int err = io_uring_queue_init_params(entries, &r->uring, &params);
 
 	if (err == -EINVAL) { /* before 5.18 */
-		log_info("medium %d: io_uring without IORING_SETUP_SUBMIT_ALL", r->m->fd);
+		log_info("medium %d: the kernel does not support IORING_SETUP_SUBMIT_ALL",
+			 r->m->fd);
 		err = io_uring_queue_init(entries, &r->uring, 0);
 	}
 	return err;
 }
 
 /*
- * Resources of rings that were closed just now are freed a moment later: the kernel tears rings
- * down asynchronously.
+ * Retries for PATIENCE_MS: the kernel tears rings down asynchronously, so the memory of rings that
+ * were closed just now is freed a moment later.
  */
-static int try_for_a_while(struct ring *r)
+static int retry_set_up(struct ring *r)
 {
 	const struct timespec nap = {.tv_nsec = 10 * NS_PER_MS};
 	uint64_t until = clock_ns() + PATIENCE_MS * NS_PER_MS;
@@ -194,14 +196,15 @@ static int set_up(struct ring *r)
 
 	while (err == -ENOMEM && r->m->depth > LEAST_DEPTH) {
 		r->m->depth /= 2;
-		log_info("medium %d: at most %u operations in flight: raise ulimit -l", r->m->fd,
+		log_info("medium %d: reduced to %u operations in flight; raise ulimit -l", r->m->fd,
 			 r->m->depth);
 		err = try_set_up(r, r->m->depth + SPARE);
 	}
 	if (err == -ENOMEM)
-		err = try_for_a_while(r);
+		err = retry_set_up(r);
 	if (err)
-		log_err("media: no io_uring (%s): see kernel.io_uring_disabled, ulimit -l",
+		log_err("media: cannot create an io_uring: %s; see kernel.io_uring_disabled, "
+			"ulimit -l",
 			strerror(-err));
 	return err;
 }
@@ -215,7 +218,7 @@ static bool may_lock(uint64_t bytes)
 	       (!getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur / 4 >= bytes);
 }
 
-static void register_what_can_be(struct ring *r)
+static void register_file_and_staging(struct ring *r)
 {
 	struct iovec memory = {r->m->staging.memory, r->m->staging.bytes};
 
@@ -225,7 +228,8 @@ static void register_what_can_be(struct ring *r)
 	if (!r->fixed_file)
 		log_info("medium %d: its file is not registered with io_uring", r->m->fd);
 	if (!r->fixed_buffers)
-		log_info("medium %d: its staging memory is not registered (ulimit -l)", r->m->fd);
+		log_info("medium %d: its staging memory is not registered; raise ulimit -l",
+			 r->m->fd);
 }
 
 int ring_open(struct ring **out, struct media *m)
@@ -246,7 +250,7 @@ int ring_open(struct ring **out, struct media *m)
 		goto err_free;
 	for (unsigned int i = 0; i < r->uring.sq.ring_entries; i++)
 		r->uring.sq.array[i] = i;
-	register_what_can_be(r);
+	register_file_and_staging(r);
 	err = io_uring_register_eventfd(&r->uring, m->event_fd);
 	if (err)
 		goto err_exit;

@@ -7,9 +7,9 @@
  *   - for each process the number of its writes in flight there;
  *   - an owner: the process that reads a block there to write it back.
  * A write of whole blocks increments its process's number and then checks whether another process
- * owns the place; a process that wants to own a place makes itself owner and then checks the numbers
- * of others. So at least one of the two sees the other, and waits: the first backs out, the second
- * keeps its ownership. Within a process lock.c has ordered the steps before.
+ * owns the place; a process that needs to own a place makes itself owner and then checks the
+ * numbers of others. So at least one of the two sees the other, and waits: the first backs out, the
+ * second keeps its ownership. Within a process lock.c has ordered the steps before.
  *
  * For a MEDIA_SHARED medium this table is in a shared memory object, named after the file's device
  * and inode. A process holds a lock on a byte of it, which the kernel releases when the process has
@@ -61,7 +61,7 @@ struct places {
 	unsigned int self;
 	unsigned int retries;
 	bool left;	 /* the process exits: nothing is written any more */
-	uint16_t *owned; /* number of steps of this process that want to own each place */
+	uint16_t *owned; /* number of steps of this process that need to own each place */
 	char name[64];
 };
 
@@ -360,7 +360,7 @@ static int open_object(struct media *m, char *name, size_t size)
 		return fd;
 	errno = EACCES;
 fail:
-	log_err("medium %d: cannot share it: %s: %m", m->fd, name);
+	log_err("medium %d: cannot be shared: %s: %m", m->fd, name);
 	if (fd >= 0)
 		close(fd);
 	return -EACCES;
@@ -426,7 +426,7 @@ static bool is_left(int fd)
 }
 
 /* Removes abandoned objects, also of media that no longer exist: no other process would do so. */
-static void remove_what_the_dead_left(void)
+static void remove_abandoned_objects(void)
 {
 	DIR *objects = opendir(OBJECTS);
 	struct dirent *e;
@@ -467,7 +467,7 @@ static int open_shared(struct media *m, struct places *p)
 	if (err)
 		close(p->fd);
 	else
-		remove_what_the_dead_left();
+		remove_abandoned_objects();
 	return err;
 }
 
@@ -551,7 +551,9 @@ void places_leave_for_good(struct media *m)
 	leave_shared(p, LOCK_NB);
 }
 
-/* In a forked child: the lock lives as long as any process has the descriptor. */
+/*
+ * Closes the descriptor in a forked child: the parent's lock lasts as long as any process has it.
+ */
 void places_abandon(struct media *m)
 {
 	struct places *p = m->places;

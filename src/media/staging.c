@@ -72,7 +72,7 @@ bool media_staging_has(const struct staging *s, const void *at, uint64_t length)
 
 /* ---- for the medium's own operations ---- */
 
-/* Returns NULL also if others already wait. */
+/* Returns a free buffer, or NULL if there is none or others already wait for one. */
 uint8_t *media_staging_get(struct media *m)
 {
 	assert(lock_held(&m->lock));

@@ -25,7 +25,7 @@ void media_query(struct media *m, struct media_counters *c)
 	c->submits = ring_submits(m->ring) + calls_submits(m->calls);
 }
 
-static const char *what(enum complaint c)
+static const char *complaint_text(enum complaint c)
 {
 	switch (c) {
 	case COMPLAINT_READ:
@@ -55,6 +55,7 @@ void media_complain(struct media *m, enum complaint c, uint64_t offset, int err)
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", m->fd);
 	n = readlink(link, path, sizeof(path) - 1);
 	path[n < 0 ? 0 : n] = '\0';
-	log_err("medium %d (%s): %s at %llu: %s", m->fd, path, what(c), (unsigned long long)offset,
+	log_err("medium %d (%s): %s at %llu: %s", m->fd, path, complaint_text(c),
+		(unsigned long long)offset,
 		err == -ENXIO ? "the medium ends before that" : strerror(-err));
 }

@@ -215,7 +215,8 @@ static void try_again(struct media *m, struct media_op *op, int err)
 }
 
 /*
- * Zero bytes and no error: the end of the file, or no space. The next write queries the size again.
+ * Returns the error for a call that moved no byte and reported none: the end of the file, or no
+ * space. The next write queries the size again.
  */
 static int nothing_moved(struct media *m, const struct media_op *op)
 {
@@ -253,7 +254,7 @@ static void staged_event(struct media *m, struct media_op *op, uint32_t n)
 
 /* ---- direct transfer ---- */
 
-/* After a short transfer, the rest is planned again. */
+/* Handles a direct transfer. After a short one, the rest is planned again. */
 static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 {
 	struct media_op_state *s = &op->state;
