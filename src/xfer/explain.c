@@ -46,7 +46,7 @@ static void print_elems(FILE *out, const struct stag_xfer_req *req,
 	fprintf(out, "  %-15s", text);
 }
 
-/* The cursor is at the first byte that did not fit. */
+/* Prints why the descriptor ended; the cursor is at the first byte that did not fit. */
 static void print_end(FILE *out, const struct stag_xfer_limits *limits,
 		      const struct stag_xfer_req *req, const struct stag_xfer_cursor *next,
 		      enum stag_xfer_end end)

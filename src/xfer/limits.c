@@ -20,7 +20,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Returns the smaller limit. Zero: unknown, no limit. */
+/* Returns the smaller limit. Zero means that there is none. */
 static uint32_t narrower(uint32_t a, uint32_t b)
 {
 	return !b ? a : !a ? b : least(a, b);
@@ -76,7 +76,7 @@ static int query(struct stag_xfer *x, struct ibv_qp *qp, struct caps *caps)
 	if (!err)
 		err = ibv_query_port(qp->context, number, &port);
 	if (err) {
-		xfer_complain(x, "queue pair %u: query of its device: %s", qp->qp_num,
+		xfer_complain(x, "queue pair %u: cannot query its device: %s", qp->qp_num,
 			      strerror(err));
 		return -err;
 	}
@@ -96,7 +96,7 @@ static uint32_t cq_share(const struct stag_xfer *x, const struct ibv_cq *cq)
 	return (uint32_t)cq->cqe / (sharers ? sharers : 1);
 }
 
-/* Sets how many records the rail may hold, besides its confirms, and how often a record proves. */
+/* Sets how many records and confirms the rail may hold, and how many records share one proof. */
 static int divide_depth(struct stag_xfer *x, struct rail *rail)
 {
 	uint32_t depth = least(rail->depth, cq_share(x, rail->cq)), usable;
@@ -106,8 +106,8 @@ static int divide_depth(struct stag_xfer *x, struct rail *rail)
 	if (depth < 1 + (uint32_t)rail->confirming) {
 		xfer_complain(
 			x,
-			"queue pair %u: its send queue of %u or its share of the CQ's %d is too "
-			"small",
+			"queue pair %u: its send queue (%u) or its share of the CQ (%d entries) is "
+			"too small",
 			rail->qp_num, rail->depth, rail->cq->cqe);
 		return -EINVAL;
 	}
@@ -143,11 +143,11 @@ static bool is_a_rail(const struct stag_xfer *x, const struct ibv_qp *qp)
 static int check(struct stag_xfer *x, struct ibv_qp *qp, const struct caps *caps)
 {
 	if (qp->qp_type != IBV_QPT_RC) {
-		xfer_complain(x, "queue pair %u: not of type RC", qp->qp_num);
+		xfer_complain(x, "queue pair %u: its type is not RC", qp->qp_num);
 		return -EINVAL;
 	}
 	if (is_a_rail(x, qp)) {
-		xfer_complain(x, "queue pair %u: is a rail already", qp->qp_num);
+		xfer_complain(x, "queue pair %u: is already a rail of this manager", qp->qp_num);
 		return -EINVAL;
 	}
 	if (x->pd && qp->pd != x->pd) {
@@ -156,14 +156,14 @@ static int check(struct stag_xfer *x, struct ibv_qp *qp, const struct caps *caps
 		return -EINVAL;
 	}
 	if (!caps->write_sge || !caps->read_sge) {
-		xfer_complain(x, "queue pair %u: no segments in its send queue", qp->qp_num);
+		xfer_complain(x, "queue pair %u: its send queue allows no segments", qp->qp_num);
 		return -EINVAL;
 	}
 	if (caps->iwarp && !(x->flags & STAG_XFER_UNCONFIRMED) && !caps->reads) {
 		xfer_complain(
 			x,
 			"queue pair %u: its connection allows no reads, which confirm writes on "
-			"iWARP; STAG_XFER_UNCONFIRMED does without",
+			"iWARP; allow reads, or set STAG_XFER_UNCONFIRMED",
 			qp->qp_num);
 		return -EINVAL;
 	}
@@ -189,8 +189,8 @@ static int check_limits(struct stag_xfer *x, struct ibv_qp *qp, const struct cap
 	    narrower(caps->max_transfer, read->max_transfer) >= read->max_transfer)
 		return 0;
 	xfer_complain(x,
-		      "queue pair %u: allows %u bytes, %u segments (reads: %u); the manager's "
-		      "limits are %u, %u (reads: %u)",
+		      "queue pair %u: allows less than the manager uses: %u bytes, %u segments "
+		      "(reads: %u), not %u, %u (reads: %u)",
 		      qp->qp_num, caps->max_transfer, caps->write_sge, caps->read_sge,
 		      write->max_transfer, write->max_segments, read->max_segments);
 	return -EINVAL;

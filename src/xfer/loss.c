@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * loss.c - a connection that breaks: what happens to its records, and which request is to blame.
+ * loss.c - handles a broken connection: requeues its records, and finds the request that broke it.
  *
  * A completion with an error of its own identifies the record that broke the connection. If that
  * holds one request, this request fails. If it holds several, each is posted by itself from then
@@ -43,7 +43,7 @@ static bool names_culprit(const struct rail *rail, enum ibv_wc_status status)
 
 /* ---- counting losses ---- */
 
-/* Returns whether it was tried on this connection. A refused post counts, too. */
+/* Returns whether the record was posted on this connection, or its post was refused. */
 static bool was_tried(const struct rail *rail, const struct record *rec)
 {
 	return !rail->chain || seq_reached(rail->unposted, rec->seq);
@@ -105,7 +105,7 @@ static struct record *find_record(const struct rail *rail, uint32_t seq)
 	return rec;
 }
 
-static void judge(struct rail *rail)
+static void blame_requests(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
 	struct record *culprit =
@@ -131,7 +131,7 @@ static void forget_connection(struct rail *rail)
 	rail->generation++;
 }
 
-/* Puts them before records that were lost earlier and not posted again yet: those are younger. */
+/* Moves the rail's records to the lost ones, before those lost earlier, which are younger. */
 static void move_ring(struct rail *rail, struct req_list *ending)
 {
 	struct stag_xfer *x = rail->x;
@@ -149,7 +149,7 @@ static void move_ring(struct rail *rail, struct req_list *ending)
 	x->lost = lost;
 }
 
-/* Called when no more completions will come from the queue pair. */
+/* Takes the rail down, when no more completions will come from the queue pair. */
 static void drop_rail(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
@@ -157,7 +157,7 @@ static void drop_rail(struct rail *rail)
 	struct stag_xfer_req *req;
 
 	x->loss_mark++;
-	judge(rail);
+	blame_requests(rail);
 	move_ring(rail, &ending);
 	forget_connection(rail);
 	while ((req = ending.head)) {
@@ -170,7 +170,9 @@ static void drop_rail(struct rail *rail)
 
 /* ---- the end of a connection ---- */
 
-/* Returns the last work request that is sure to complete; `proved`, if there is none. */
+/*
+ * Returns the seq of the last work request that is sure to complete, or `proved` if there is none.
+ */
 static uint32_t last_sure(const struct rail *rail)
 {
 	uint32_t last = rail->proved;
@@ -220,8 +222,8 @@ void rail_refused(struct rail *rail, int err)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	begin_end(rail, rail->unposted, IBV_WC_GENERAL_ERR);
-	xfer_complain(rail->x, "rail %u, queue pair %u: post_send: %s", rail->number, rail->qp_num,
-		      strerror(err));
+	xfer_complain(rail->x, "rail %u, queue pair %u: ibv_post_send failed: %s", rail->number,
+		      rail->qp_num, strerror(err));
 	/* Flushes everything that is posted. */
 	(void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 	if (rail->drain == rail->proved)

@@ -104,7 +104,7 @@ STAG_EXPORT int stag_xfer_destroy(struct stag_xfer *x)
 {
 	enter_manager(x);
 	if (x->in_flight_reqs) {
-		xfer_complain(x, "%llu requests are in flight",
+		xfer_complain(x, "cannot destroy the manager: %llu requests are in flight",
 			      (unsigned long long)x->in_flight_reqs);
 		return EBUSY;
 	}
@@ -181,11 +181,11 @@ STAG_EXPORT int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsig
 
 	enter_manager(x);
 	if (x->started) {
-		xfer_complain(x, "rails are added before the first request is submitted");
+		xfer_complain(x, "rails can be added only before the first request is submitted");
 		return EBUSY;
 	}
 	if (x->num_rails == STAG_XFER_MAX_RAILS) {
-		xfer_complain(x, "there are %u rails already", x->num_rails);
+		xfer_complain(x, "the manager has %u rails already, the maximum", x->num_rails);
 		return ENOSPC;
 	}
 	err = add_rail(x, qp);
@@ -194,7 +194,7 @@ STAG_EXPORT int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsig
 	return -err;
 }
 
-/* An idle rail does not notice the end of its connection. */
+/* Returns whether the queue pair has left RTS, which no completion reports on an idle rail. */
 static bool is_dead(const struct rail *rail)
 {
 	struct ibv_qp_attr attr = {0};
@@ -241,10 +241,10 @@ static bool takes_more(const struct rail *rail)
 }
 
 /*
- * Returns the rail with the least data in flight; suspect: it must be empty. NULL: none is
- * suitable.
+ * Returns the rail with the least data in flight, or NULL if none is suitable. For a suspect record
+ * it must be empty.
  */
-static struct rail *pick(struct stag_xfer *x, bool suspect)
+static struct rail *pick_rail(struct stag_xfer *x, bool suspect)
 {
 	struct rail *best = NULL;
 
@@ -260,15 +260,18 @@ static struct rail *pick(struct stag_xfer *x, bool suspect)
 	return best;
 }
 
-/* A descriptor that is longer than the window is posted alone. */
-static uint64_t room(const struct rail *rail)
+/*
+ * Returns how many bytes may be posted: the rest of the window. No limit if the rail is empty: a
+ * descriptor that is longer than the window is posted alone.
+ */
+static uint64_t window_room(const struct rail *rail)
 {
 	if (!rail->bytes)
 		return UINT64_MAX;
 	return rail->bytes < rail->x->window ? rail->x->window - rail->bytes : 0;
 }
 
-/* Returns true if none is left. */
+/* Posts lost records again. Returns true if none is left. */
 static bool post_lost(struct stag_xfer *x)
 {
 	struct record *rec;
@@ -277,10 +280,10 @@ static bool post_lost(struct stag_xfer *x)
 		struct rail *rail;
 
 		lost_prepare(x, rec);
-		rail = pick(x, record_is_suspect(rec));
+		rail = pick_rail(x, record_is_suspect(rec));
 		if (rec != x->lost.head)
 			continue; /* posting a list broke a rail */
-		if (!rail || record_wire_bytes(rec) > room(rail))
+		if (!rail || record_wire_bytes(rec) > window_room(rail))
 			return false;
 		record_list_pop(&x->lost);
 		rail_put(rail, rec);
@@ -293,12 +296,12 @@ static void post_new(struct stag_xfer *x)
 	struct stag_xfer_req *req;
 
 	while ((req = x->queue.head) && !x->lost.head) {
-		struct rail *rail = pick(x, req->alone);
+		struct rail *rail = pick_rail(x, req->alone);
 		struct record *rec;
 
 		if (req != x->queue.head)
 			continue;
-		rec = rail ? queue_form(x, room(rail)) : NULL;
+		rec = rail ? queue_form(x, window_room(rail)) : NULL;
 		if (!rec)
 			return;
 		x->paused = false;

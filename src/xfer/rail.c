@@ -52,7 +52,7 @@ static struct rail *rail_of(struct stag_xfer *x, uint64_t id)
 	return &x->rails[number];
 }
 
-/* Returns whether it belongs to a queue pair that this rail had before. */
+/* Returns whether a completion belongs to a queue pair that this rail had before. */
 static bool is_stale(const struct rail *rail, uint64_t id)
 {
 	return rail->state == RAIL_DOWN ||
@@ -113,7 +113,10 @@ static void put_confirm(struct rail *rail)
 	post_later(rail, wr, rail->next_seq++);
 }
 
-/* Makes the last record, if it is not posted yet and can, prove everything put so far. */
+/*
+ * Makes the last record signaled, if it is not posted yet, so that its completion proves all before
+ * it. Returns false if that is not possible.
+ */
 static bool prove_by_last(struct rail *rail)
 {
 	if (!rail->since || !rail->chain || !proves(rail, rail->chain_last))
@@ -124,10 +127,11 @@ static bool prove_by_last(struct rail *rail)
 }
 
 /*
+ * Ensures that a completion will prove the records put so far: by the last record, or by a confirm.
  * A confirm waits for the reads before it: the kernel's siw, while still busy with the response to
  * another read, answers a zero-length read with as many bytes as that other one had.
  */
-static void ask_for_proof(struct rail *rail, uint32_t max_confirms)
+static void request_proof(struct rail *rail, uint32_t max_confirms)
 {
 	if (prove_by_last(rail) || !rail->since)
 		return;
@@ -135,7 +139,7 @@ static void ask_for_proof(struct rail *rail, uint32_t max_confirms)
 		put_confirm(rail);
 }
 
-/* A record without bytes is done when those before it are. */
+/* Puts a record without bytes, which is done when those before it are. */
 static void put_marker(struct rail *rail, struct record *rec)
 {
 	if (!rail->ring.head) {
@@ -147,13 +151,13 @@ static void put_marker(struct rail *rail, struct record *rec)
 	rail->records++;
 }
 
-/* On iWARP a read is not proven by the completion of a later write. */
+/* Returns whether a record must be signaled: on iWARP no later write proves a read. */
 static bool needs_signal(const struct rail *rail, const struct record *rec)
 {
 	return rail->iwarp && !rail->confirming && rec->wr.opcode == IBV_WR_RDMA_READ;
 }
 
-/* Returns whether a read is in flight for it. */
+/* Returns whether the record is a read that is posted, not a marker without bytes. */
 static bool is_read(const struct record *rec)
 {
 	return rec->wr.opcode == IBV_WR_RDMA_READ && record_wire_bytes(rec);
@@ -189,7 +193,7 @@ void rail_put(struct rail *rail, struct record *rec)
 	rail->last_rkey = rec->wr.wr.rdma.rkey;
 	post_later(rail, &rec->wr, rec->seq);
 	if (rail->since >= rail->proof_records || rail->bytes_since >= rail->proof_bytes)
-		ask_for_proof(rail, rail->max_confirms);
+		request_proof(rail, rail->max_confirms);
 }
 
 void rail_post(struct rail *rail)
@@ -222,7 +226,7 @@ void rail_make_room(struct rail *rail)
 	if (rail->chain_length < LIST_MAX)
 		return;
 	/* No other record may follow, so the last one proves all, if it can. */
-	ask_for_proof(rail, 0);
+	request_proof(rail, 0);
 	rail_post(rail);
 }
 
@@ -230,7 +234,7 @@ void rail_settle(struct rail *rail)
 {
 	if (rail->state != RAIL_UP || rail->full)
 		return;
-	ask_for_proof(rail,
+	request_proof(rail,
 		      rail->max_confirms < EAGER_CONFIRMS ? rail->max_confirms : EAGER_CONFIRMS);
 	rail_post(rail);
 }
@@ -271,7 +275,7 @@ void rail_prove(struct rail *rail, uint32_t seq)
 	retire(rail);
 }
 
-/* On iWARP a write may complete before a read that was posted earlier. */
+/* Handles a completion. On iWARP a write may complete before a read that was posted earlier. */
 static void take_success(struct rail *rail, uint32_t seq, enum ibv_wc_opcode opcode)
 {
 	if (!rail->iwarp || opcode == IBV_WC_RDMA_READ) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * record.c - descriptors and whose bytes they hold: formed, posted, done, lost.
+ * record.c - records: the requests whose bytes a descriptor holds, and its end: done or lost.
  *
  * Knows nothing of queue pairs: rail.c and manager.c decide when and on which rail to post.
  */

@@ -12,7 +12,7 @@
 #define RETRY_MS 1 /* retry interval for a send queue that others fill */
 
 /* Returns whether a completion can arrive that makes progress. */
-static bool may_come(const struct stag_xfer *x)
+static bool is_completion_expected(const struct stag_xfer *x)
 {
 	for (unsigned int i = 0; i < x->num_rails; i++)
 		if (x->rails[i].state != RAIL_DOWN && x->rails[i].records)
@@ -91,7 +91,7 @@ static void sleep_for(const struct stag_xfer *x, int ms)
 			take_event(channels[i]);
 }
 
-/* Returns the remaining time; -1: unlimited. */
+/* Returns the remaining time in milliseconds, or -1 if it is unlimited. */
 static int time_left(const struct stag_xfer *x, uint64_t until)
 {
 	uint64_t now = clock_ns(), ms;
@@ -114,7 +114,8 @@ STAG_EXPORT int stag_xfer_wait(struct stag_xfer *x, struct stag_xfer_req **done,
 
 	for (;;) {
 		n = stag_xfer_poll(x, done, max);
-		if (n || !may_come(x) || x->flags & STAG_XFER_FED || clock_ns() >= until)
+		if (n || !is_completion_expected(x) || x->flags & STAG_XFER_FED ||
+		    clock_ns() >= until)
 			return n;
 		if (!can_sleep(x)) {
 			sched_yield();

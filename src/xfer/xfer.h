@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xfer.h - the inside of the transfer manager.
+ * xfer.h - internal header of the transfer manager.
  *
  * plan.c turns chains into descriptors and knows no device. queue.c schedules requests, and forms
  * records. request.c and record.c account for what is done, rail.c posts records and handles
@@ -193,10 +193,10 @@ uint32_t record_wire_bytes(const struct record *rec);
 /* Returns whether it must be posted on an empty rail. */
 bool record_is_suspect(const struct record *rec);
 void record_enter_ring(struct record *rec);
-/* The posted part is done. The record becomes free, or is lost again if there is more. */
+/* Frees a record whose posted part is done, or requeues the rest as lost if it was split. */
 void record_done(struct stag_xfer *x, struct record *rec);
 void record_lose(struct record *rec, bool was_posted);
-/* The first lost record is about to be posted. */
+/* Prepares the first lost record for posting. */
 void lost_prepare(struct stag_xfer *x, struct record *rec);
 /* Removes a request's bytes from all lost records. */
 void lost_forget(struct stag_xfer *x, struct stag_xfer_req *req);
@@ -227,14 +227,14 @@ void rail_make_room(struct rail *rail); /* posts a list that is long enough */
  * Called when there is nothing more to put: ensures that something proves all records, and posts.
  */
 void rail_settle(struct rail *rail);
-/* Everything up to this one is done. */
+/* Marks every work request up to seq as done. */
 void rail_prove(struct rail *rail, uint32_t seq);
 bool rail_take(struct stag_xfer *x, const struct ibv_wc *wc);
 
 /* loss.c */
 void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status);
 void rail_refused(struct rail *rail, int err); /* by ibv_post_send() */
-/* The queue pair is gone: everything posted is lost at once. */
+/* Takes a rail down at once: everything posted on its queue pair is lost. */
 void rail_abandon(struct rail *rail);
 
 /* limits.c */
