@@ -40,7 +40,7 @@ static int resolve_timeout(const struct rsocket *rs)
 
 static void connect_failed(struct rsocket *rs, int err)
 {
-	log_info("rsocket %d: not connected: errno %d", rs->fd, err);
+	log_info("rsocket %d: cannot connect: errno %d", rs->fd, err);
 	rs->err = err;
 	rs_set_state(rs, RS_CONNECT_ERROR);
 }

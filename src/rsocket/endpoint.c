@@ -157,7 +157,8 @@ int rs_endpoint_open(struct rsocket *rs)
 	    (ret = make_buffers(rs)) ||
 	    (ret = flow_rx_init(&rs->rx, rs->opt.config.rbuf_size, rs->opt.config.rq_size)) ||
 	    (ret = post_first_receives(rs))) {
-		log_info("rsocket %d: no endpoint: errno %d", rs->fd, -ret);
+		log_info("rsocket %d: cannot create its queue pair and buffers: errno %d", rs->fd,
+			 -ret);
 		return ret;
 	}
 	rs->sq.left = rs->opt.config.sq_size - RS_CTRL_WRS;

@@ -29,7 +29,7 @@ void rs_iomap_updated(struct rsocket *rs, uint32_t index)
 
 	assert(lock_held(&rs->lock));
 	if (index >= rs->opt.config.iomaps) {
-		log_warn("rsocket %d: the peer maps entry %u of %u", rs->fd, index,
+		log_warn("rsocket %d: the peer maps entry %u, but there are only %u", rs->fd, index,
 			 rs->opt.config.iomaps);
 		return;
 	}

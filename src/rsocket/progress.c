@@ -20,8 +20,8 @@
 #define COMPLETIONS_A_POLL 16
 #define ACK_EVERY	   64 /* completion events; acknowledging takes the queue's lock */
 
-/* Both sides have closed their halves. */
-static void ended(struct rsocket *rs)
+/* Ends a connection after both sides have closed their halves. */
+static void mark_disconnected(struct rsocket *rs)
 {
 	if (rs->state == RS_CONNECTED)
 		rs_set_state(rs, RS_DISCONNECTED);
@@ -33,7 +33,7 @@ void rs_lost(struct rsocket *rs)
 	if (rs->readable)
 		rs_fail(rs, ECONNRESET); /* data may be missing: this is no proper end */
 	else
-		ended(rs);
+		mark_disconnected(rs);
 }
 
 static void on_credit(struct rsocket *rs, uint16_t seq_stop)
@@ -51,7 +51,7 @@ static void on_credit(struct rsocket *rs, uint16_t seq_stop)
 static void on_shutdown(struct rsocket *rs)
 {
 	if (!rs->writable) {
-		ended(rs);
+		mark_disconnected(rs);
 		return;
 	}
 	rs->readable = false;
@@ -62,7 +62,7 @@ static void on_ctrl(struct rsocket *rs, uint32_t what)
 {
 	switch (what) {
 	case RS_CTRL_DISCONNECT:
-		ended(rs);
+		mark_disconnected(rs);
 		rs_hang_up(rs); /* the peer waits for the disconnect, not for our program */
 		break;
 	case RS_CTRL_SHUTDOWN:
@@ -81,8 +81,8 @@ static void on_message(struct rsocket *rs, uint32_t msg)
 	case RS_OP_DATA:
 		if (!flow_rx_arrived(&rs->rx, value))
 			break;
-		log_warn("rsocket %d: the peer announced %u bytes that it had no room for", rs->fd,
-			 value);
+		log_warn("rsocket %d: the peer announced %u bytes, more than it was granted",
+			 rs->fd, value);
 		rs_fail(rs, EPROTO);
 		break;
 	case RS_OP_CREDIT:

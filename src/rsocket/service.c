@@ -90,7 +90,7 @@ static int start(void)
 		return -errno;
 	ret = start_thread();
 	if (ret) {
-		log_err("rsocket: no service thread: errno %d", -ret);
+		log_err("rsocket: cannot start the service thread: errno %d", -ret);
 		close(epoll_fd);
 		epoll_fd = -1;
 	}

@@ -57,7 +57,7 @@ void rs_fail(struct rsocket *rs, int err)
 	assert(lock_held(&rs->lock));
 	if (rs->state != RS_CONNECTED)
 		return;
-	log_info("rsocket %d: the connection broke: errno %d", rs->fd, err);
+	log_info("rsocket %d: the connection failed: errno %d", rs->fd, err);
 	rs->err = err;
 	rs_set_state(rs, RS_ERROR);
 }
