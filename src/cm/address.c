@@ -135,7 +135,8 @@ int address_source(const struct sockaddr *src, const struct sockaddr *dst,
 static void set_flag(int fd, int level, int name, int value)
 {
 	if (setsockopt(fd, level, name, &value, sizeof(value)))
-		log_debug("cm: option %d of level %d: errno %d", name, level, errno);
+		log_debug("cm: cannot set socket option %d of level %d: errno %d", name, level,
+			  errno);
 }
 
 static void set_tos(const struct cm_id *id, int fd, int family)
@@ -160,7 +161,8 @@ int socket_open(const struct cm_id *id, int family)
 		set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, id->afonly);
 	if (congestion &&
 	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)))
-		log_warn("cm %u: congestion control %s: errno %d", id->num, congestion, errno);
+		log_warn("cm %u: cannot set congestion control %s: errno %d", id->num, congestion,
+			 errno);
 	return fd;
 }
 

@@ -55,7 +55,7 @@ static struct conn *conn_new(enum conn_state state)
 	return c;
 }
 
-/* How the socket is closed: in PEACE sent data still arrives; with RESET the peer sees a reset. */
+/* How the socket is closed. PEACE: sent data still arrives. RESET: the peer gets a reset. */
 enum parting { PEACE, RESET };
 
 static void conn_drop_stream(struct conn *c, enum parting how)
@@ -205,15 +205,15 @@ static int dial_socket(struct cm_id *id)
  * a listener does not overtake an earlier one that was refused (retry_dial() below). perftest
  * counts its connections on both sides, and assumes that the order is the same.
  */
-static struct list line = {&line, &line};
+static struct list dial_queue = {&dial_queue, &dial_queue};
 
 static void line_enter(struct conn *c)
 {
-	struct list *at = line.prev;
+	struct list *at = dial_queue.prev;
 
 	if (!list_empty(&c->link))
 		return;
-	while (at != &line && list_entry(at, struct conn, link)->turn > c->turn)
+	while (at != &dial_queue && list_entry(at, struct conn, link)->turn > c->turn)
 		at = at->prev;
 	list_add_tail(at->next, &c->link);
 }
@@ -223,7 +223,7 @@ static const struct sockaddr *destination_of(const struct conn *c)
 	return &c->id->cm.route.addr.dst_addr;
 }
 
-/* Connections of a forked child's parent do not count. */
+/* Returns whether c dials `to` and was made by this process, not by the parent that forked it. */
 static bool is_bound_for(const struct conn *c, const struct sockaddr *to, unsigned age)
 {
 	return c->age == age && address_same(destination_of(c), to);
@@ -291,7 +291,7 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	return 0;
 }
 
-/* Frees a chosen source port at once. */
+/* Closes the socket of a failed attempt, so that its source port can be used again at once. */
 static void close_dialled_socket(struct conn *c)
 {
 	struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -301,7 +301,7 @@ static void close_dialled_socket(struct conn *c)
 	conn_drop_stream(c, RESET);
 }
 
-static void dial_anew(struct conn *c)
+static void dial_again(struct conn *c)
 {
 	int err;
 
@@ -324,14 +324,14 @@ static void redial(struct timer *t)
 	unsigned age = due->age;
 	bool behind = false;
 
-	list_for_each_safe (it, &line) {
+	list_for_each_safe (it, &dial_queue) {
 		struct conn *c = list_entry(it, struct conn, link);
 
 		if (!is_bound_for(c, (struct sockaddr *)&to, age))
 			continue;
 		behind |= c->fd < 0;
 		if (behind)
-			dial_anew(c);
+			dial_again(c);
 	}
 }
 
@@ -398,7 +398,7 @@ static bool request_sent(struct conn *c, int err)
 /* Returns whether an earlier connection waits to dial again. */
 static bool must_wait(struct conn *c)
 {
-	for (struct list *it = c->link.prev; it != &line; it = it->prev) {
+	for (struct list *it = c->link.prev; it != &dial_queue; it = it->prev) {
 		struct conn *other = list_entry(it, struct conn, link);
 
 		if (other->fd < 0 && is_bound_for(other, destination_of(c), c->age))
@@ -436,7 +436,7 @@ static void connect_finished(struct conn *c)
 /* Handles earlier connections' results first: two threads may report them in any order. */
 static void step_tcp(struct conn *c)
 {
-	list_for_each_safe (it, &line) {
+	list_for_each_safe (it, &dial_queue) {
 		struct conn *other = list_entry(it, struct conn, link);
 		struct pollfd p = {.fd = other->fd, .events = POLLOUT};
 

@@ -25,7 +25,7 @@ void id_set_qp(struct cm_id *id, uint32_t qpn)
 	id->has_qp = true;
 }
 
-/* Looks it up by number: the program may have destroyed it without notifying its id. */
+/* Returns the id's queue pair, looked up by number: the program may have destroyed it meanwhile. */
 static struct stag_qp *find_qp(const struct cm_id *id)
 {
 	return id->has_qp ? qp_by_num(id->qpn) : NULL;
@@ -113,7 +113,7 @@ static void on_disconnected(void *arg)
 static const struct qp_events id_events = {.established = on_established,
 					   .disconnected = on_disconnected};
 
-/* The peer accepted our Reply and never sent its first FPDU. */
+/* Times out a peer that got our Reply and did not send its first FPDU. */
 static void on_no_first(struct timer *t)
 {
 	struct cm_id *id = container_of(t, struct cm_id, first);
@@ -338,8 +338,10 @@ static int make_wish(struct cm_id *id, const struct rdma_conn_param *param, uint
 	uint8_t ird = param ? param->responder_resources : RDMA_MAX_RESP_RES;
 
 	if (check_depth(ord, all_ord, &w->ord) || check_depth(ird, all_ird, &w->ird))
-		return id_error(id, EINVAL, "depth %u or %u is above the device's %u", ord, ird,
-				STAG_MAX_RD_ATOM);
+		return id_error(
+			id, EINVAL,
+			"initiator depth %u or responder resources %u exceed the device's %u", ord,
+			ird, STAG_MAX_RD_ATOM);
 	if (join_private_data(id, param, w))
 		return id_error(id, EINVAL, "more than %u bytes of private data", CM_MAX_PRIVATE);
 	return 0;
@@ -490,7 +492,7 @@ static int disconnect_id(struct cm_id *id)
 	case ID_LISTENING:
 		break;
 	}
-	return id_error(id, EINVAL, "there is nothing to disconnect");
+	return id_error(id, EINVAL, "the id is not connected");
 }
 
 STAG_EXPORT int rdma_disconnect(struct rdma_cm_id *cm)

@@ -290,7 +290,7 @@ STAG_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdm
 	uint64_t one;
 
 	if (!channel || !event)
-		return id_error(NULL, EINVAL, "no channel, or no place for the event");
+		return id_error(NULL, EINVAL, "the channel or the event pointer is NULL");
 	do {
 		if (read(channel->fd, &one, sizeof(one)) < 0)
 			return -1;
