@@ -153,10 +153,13 @@ uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags);
 
 struct stag_heap_device_attr {
 	uint64_t comp_mask; /* must be zero */
-	unsigned int
-		access; /* access of regions: enum ibv_access_flags; default: local write, remote read and write */
-	struct ibv_qp *
-		bind_qp; /* may be NULL: a connected queue pair for binding memory windows, with a send CQ that only the heap polls; remote keys are then those of windows */
+	/* rights of its regions: enum ibv_access_flags; 0: local write, remote read and write */
+	unsigned int access;
+	/*
+	 * A connected queue pair for binding memory windows, whose send CQ only the heap polls;
+	 * remote keys are then those of windows. NULL: the keys are those of regions.
+	 */
+	struct ibv_qp *bind_qp;
 };
 
 /*
