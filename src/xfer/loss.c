@@ -75,7 +75,7 @@ static void count_loss(struct stag_xfer *x, struct stag_xfer_req *req, enum ibv_
 	req->alone = req->losses >= SUSPECT_LOSSES;
 }
 
-static void judge_unnamed(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
+static void blame_all_in_record(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
 {
 	/* requests of these that had data in flight */
 	uint32_t left = rec->split ? 1 : rec->num_reqs;
@@ -86,7 +86,7 @@ static void judge_unnamed(struct stag_xfer *x, struct record *rec, enum ibv_wc_s
 			count_loss(x, req, status);
 }
 
-static void judge_culprit(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
+static void blame_record(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
 {
 	if (rec->split || rec->num_reqs == 1)
 		req_end(x, rec->first, EIO, status);
@@ -112,12 +112,12 @@ static void blame_requests(struct rail *rail)
 		names_culprit(rail, rail->status) ? find_record(rail, rail->culprit) : NULL;
 
 	if (culprit) {
-		judge_culprit(x, culprit, rail->status);
+		blame_record(x, culprit, rail->status);
 		return;
 	}
 	for (struct record *rec = rail->ring.head; rec; rec = rec->next)
 		if (was_tried(rail, rec))
-			judge_unnamed(x, rec, rail->status);
+			blame_all_in_record(x, rec, rail->status);
 }
 
 static void forget_connection(struct rail *rail)
