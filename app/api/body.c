@@ -48,12 +48,13 @@ static bool are_texts(const json_t *value)
 	return true;
 }
 
+/* Accepts 0, which is the default, as if the field was absent. */
 static bool is_size_in_limits(const struct field *field, const json_t *value)
 {
 	uint64_t bytes;
 
 	return size_parse(value, &bytes) &&
-	       (field->most == 0 || (bytes >= field->least && bytes <= field->most));
+	       (field->most == 0 || bytes == 0 || (bytes >= field->least && bytes <= field->most));
 }
 
 static bool is_number_in_limits(const struct field *field, const json_t *value)
