@@ -14,14 +14,11 @@
 
 #include "base/cleanup.h"
 
-ssize_t file_read(int dir, const char *name, char *to, size_t room)
+static ssize_t read_all(int fd, char *to, size_t room)
 {
-	CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 	size_t len = 0;
 	ssize_t n = 1;
 
-	if (fd < 0)
-		return -errno;
 	while (n > 0 && len < room) {
 		n = read(fd, to + len, room - len);
 		if (n < 0 && errno == EINTR)
@@ -35,6 +32,34 @@ ssize_t file_read(int dir, const char *name, char *to, size_t room)
 		return -EFBIG;
 	to[len] = '\0';
 	return (ssize_t)len;
+}
+
+ssize_t file_read(int dir, const char *name, char *to, size_t room)
+{
+	CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : read_all(fd, to, room);
+}
+
+static int check_private(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (st.st_mode & 077) ||
+	    (st.st_uid != geteuid() && st.st_uid != 0))
+		return -EPERM;
+	return 0;
+}
+
+ssize_t file_read_private(int dir, const char *name, char *to, size_t room)
+{
+	/* Opening a pipe must not wait for its writer. */
+	CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int rc = fd < 0 ? -errno : check_private(fd);
+
+	return rc != 0 ? rc : read_all(fd, to, room);
 }
 
 static int write_all(int fd, const char *text, size_t len)
@@ -52,11 +77,14 @@ static int write_all(int fd, const char *text, size_t len)
 	return fsync(fd) == 0 ? 0 : -errno;
 }
 
+/* Creates the file: one that is there may be another name of something else, or be open in another process. */
 static int write_new(int dir, const char *name, const char *text, size_t len, mode_t mode)
 {
-	CLEANUP_CLOSE int fd =
-		openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+	CLEANUP_CLOSE int fd = -1;
 
+	if (unlinkat(dir, name, 0) != 0 && errno != ENOENT)
+		return -errno;
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
 	if (fd < 0 || fchmod(fd, mode) != 0)
 		return -errno;
 	return write_all(fd, text, len);

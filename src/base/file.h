@@ -13,6 +13,12 @@
 ssize_t file_read(int dir, const char *name, char *to, size_t room);
 
 /*
+ * The same for a secret: -EPERM if the file is accessible to others, is no regular file, or belongs to somebody who is neither
+ * this user nor root.
+ */
+ssize_t file_read_private(int dir, const char *name, char *to, size_t room);
+
+/*
  * Replaces the file atomically: a reader finds the old or the new content at any time, and once
  * this returns 0 the new content survives a crash of the machine. NAME.new is the temporary file;
  * one left by a crash is overwritten. Callers serialise concurrent replacements themselves. Returns
