@@ -426,6 +426,72 @@ struct rdma_cm_id;
  */
 int stagdv_adopt(struct rdma_cm_id *listener, int fd);
 
+/* ---- TLS ------------------------------------------------------------------ */
+
+/*
+ * Encrypts connections with TLS 1.3, by certificates or by pre-shared keys. The peer must be stag,
+ * too: the handshake precedes MPA's Request. Without these calls the environment decides: STAG_TLS,
+ * see libstag-verbs(7). Functions return 0 or an errno value.
+ */
+struct stagdv_tls; /* certificates and keys */
+
+/*
+ * Off: neither offered nor accepted. Allowed: a listener accepts both; who connects tries TLS, and
+ * then without if the peer does not speak it, which an attacker between them can bring about.
+ * Required: nothing else is accepted.
+ */
+enum stagdv_tls_mode { STAGDV_TLS_OFF, STAGDV_TLS_ALLOWED, STAGDV_TLS_REQUIRED };
+
+/*
+ * Files are PEM, and read at once. A listener needs cert and key, or pre-shared keys; with ca it
+ * demands a certificate of who connects. Who connects needs ca, or a pre-shared key of 16 to 64
+ * bytes. What is not used is zero.
+ */
+struct stagdv_tls_attr {
+	const char *cert; /* own certificate, then those that lead to the authority */
+	const char *key;  /* its private key; nobody but the owner may have access to the file */
+	const char *ca;	  /* authorities of the peers' certificates */
+	const char
+		*name; /* DNS name or address that a listener's certificate must have; NULL: any */
+	const char *identity; /* of the pre-shared key, up to 128 bytes */
+	const uint8_t *psk;
+	size_t psk_len;
+	/*
+	 * A listener's keys: writes the key of an identity, up to 64 bytes, and returns its length, or
+	 * a negative number if there is none. Called on the adapter's thread: it must not block, nor
+	 * call verbs or rdma_cm.
+	 */
+	int (*find_psk)(void *arg, const char *identity, uint8_t *key);
+	void *arg;   /* valid as long as anything uses this stagdv_tls */
+	bool kernel; /* let the kernel encrypt, if it can */
+};
+
+/* On failure the reason is written to why: which file, and what is wrong. ENOSYS: OpenSSL is missing. */
+int stagdv_create_tls(struct stagdv_tls **out, const struct stagdv_tls_attr *attr, size_t size,
+		      char *why, size_t why_size);
+void stagdv_destroy_tls(struct stagdv_tls *tls); /* ids that it was set on continue to use it */
+/*
+ * Sets it on an id that neither listens nor connects yet. On a real adapter: EOPNOTSUPP, unless mode
+ * is off.
+ */
+int stagdv_set_tls(struct rdma_cm_id *id, struct stagdv_tls *tls, enum stagdv_tls_mode mode);
+
+struct stagdv_tls_info {
+	uint8_t encrypted;
+	uint8_t by_key; /* by a pre-shared key, not by certificates */
+	uint8_t kernel; /* the kernel encrypts and decrypts */
+	char version[16];
+	char cipher[40];
+	/*
+	 * Whom the peer proved to be: to a listener the identity of the key; else the common name in
+	 * the certificate. Empty: it proved nothing, or is a listener that has the same key.
+	 */
+	char peer[129];
+};
+
+/* For an id with a connection, or a request for one. ENOTCONN: it has neither. */
+int stagdv_query_tls(struct rdma_cm_id *id, struct stagdv_tls_info *out, size_t size);
+
 /* ---- one-shot sends ------------------------------------------------------- */
 
 /*

@@ -20,6 +20,7 @@
 
 #include "adapter/claim.h"
 #include "adapter/device.h"
+#include "adapter/misuse.h"
 #include "adapter/qp.h"
 #include "adapter/store.h"
 #include "base/log.h"
@@ -62,7 +63,8 @@ int channel_destroy(struct stag_channel *ch)
 	busy = !list_empty(&ch->cqs);
 	lock_release(&ch->cqs_lock);
 	if (busy) {
-		log_info("channel %d: destroy refused, completion queues use it", ch->ibv.fd);
+		misuse(__func__, (uint64_t)ch->ibv.fd,
+		       "channel %d: destroy refused, completion queues use it", ch->ibv.fd);
 		return -EBUSY;
 	}
 	close(ch->ibv.fd);

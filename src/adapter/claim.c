@@ -179,6 +179,15 @@ static bool progress_claimed(struct stag_cq *cq)
 	return any;
 }
 
+void cq_look(struct stag_cq *cq)
+{
+	if (!lock_try(&cq->qps_lock))
+		return; /* another thread is reading */
+	list_for_each (l, &cq->qps)
+		qp_progress(list_entry(l, struct qp_attachment, link)->qp);
+	lock_release(&cq->qps_lock);
+}
+
 void cq_progress(struct stag_cq *cq)
 {
 	bool help = false;

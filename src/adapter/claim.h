@@ -16,6 +16,11 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how);
 void claim_drop(struct stag_cq *cq, struct stag_qp *qp);
 void claim_release(struct stag_cq *cq); /* gives all of them back to the engine */
 void cq_progress(struct stag_cq *cq);	/* for a poller; does nothing if qps_lock is taken */
-void qp_arm(struct stag_qp *qp);	/* updates the events that the engine watches for */
+/*
+ * Reads what has arrived, for a thread that takes no completion (ibv_poll_cq() for 0 entries): one that looks at
+ * memory that peers write to. Claims nothing, because that thread does not spin.
+ */
+void cq_look(struct stag_cq *cq);
+void qp_arm(struct stag_qp *qp); /* updates the events that the engine watches for */
 
 #endif

@@ -15,7 +15,7 @@ static bool env_bool(const char *name, bool fallback)
 {
 	static const char *const yes[] = {"1", "on", "yes", "true"};
 	static const char *const no[] = {"0", "off", "no", "false"};
-	const char *v = getenv(name);
+	const char *v = secure_getenv(name);
 
 	if (!v || !*v)
 		return fallback;
@@ -31,7 +31,7 @@ static bool env_bool(const char *name, bool fallback)
 
 static unsigned env_number(const char *name, unsigned min, unsigned max, unsigned fallback)
 {
-	const char *v = getenv(name);
+	const char *v = secure_getenv(name);
 	char *end;
 	unsigned long n;
 
@@ -48,7 +48,7 @@ static unsigned env_number(const char *name, unsigned min, unsigned max, unsigne
 
 static const char *env_text(const char *name)
 {
-	const char *v = getenv(name);
+	const char *v = secure_getenv(name);
 
 	return v && *v ? v : NULL;
 }
@@ -56,7 +56,7 @@ static const char *env_text(const char *name)
 /* Returns the index of a variable's value in a list of words. */
 static unsigned env_word(const char *name, const char *const *words, unsigned n, unsigned fallback)
 {
-	const char *v = getenv(name);
+	const char *v = secure_getenv(name);
 
 	if (!v || !*v)
 		return fallback;
@@ -74,6 +74,18 @@ static const char *const shot_words[] = {
 	[SHOT_BITS] = "bits",
 };
 
+static const char *const tls_words[] = {
+	[TLS_OFF] = "off",
+	[TLS_ALLOWED] = "allowed",
+	[TLS_REQUIRED] = "required",
+};
+
+/* A word that is misspelt must not turn encryption off. */
+static enum tls_mode env_tls(void)
+{
+	return env_word("STAG_TLS", tls_words, 3, env_text("STAG_TLS") ? TLS_REQUIRED : TLS_OFF);
+}
+
 static void read_environment(void)
 {
 	cfg = (struct stag_config){
@@ -89,6 +101,13 @@ static void read_environment(void)
 		.part_id = env_number("STAG_PART_ID", 0, 0xffff, 0x7374),
 		.trace = env_text("STAG_TRACE"),
 		.congestion = env_text("STAG_CONGESTION"),
+		.tls = env_tls(),
+		.tls_cert = env_text("STAG_TLS_CERT"),
+		.tls_key = env_text("STAG_TLS_KEY"),
+		.tls_ca = env_text("STAG_TLS_CA"),
+		.tls_psk = env_text("STAG_TLS_PSK"),
+		.tls_name = env_text("STAG_TLS_NAME"),
+		.tls_kernel = env_bool("STAG_TLS_KERNEL", false),
 		.live = env_bool("STAG_LIVE", true),
 	};
 }

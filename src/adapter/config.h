@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "tls/tls.h"
 #include "wire/wire.h"
 
 struct stag_config {
@@ -34,7 +35,11 @@ struct stag_config {
 	unsigned part_id; /* STAG_PART_ID: vendor_part_id, by which some programs choose a device */
 	const char *trace;	/* STAG_TRACE: pcapng file, %p in it becomes the process id */
 	const char *congestion; /* STAG_CONGESTION: TCP congestion control, NULL: the system's */
-	bool live;		/* STAG_LIVE: other processes may query this one (default on) */
+	enum tls_mode tls;	/* STAG_TLS: off, allowed or required (default off) */
+	/* STAG_TLS_CERT, _KEY, _CA, _PSK: files; STAG_TLS_NAME: of servers; NULL: not set */
+	const char *tls_cert, *tls_key, *tls_ca, *tls_psk, *tls_name;
+	bool tls_kernel; /* STAG_TLS_KERNEL: let the kernel encrypt, if it can (default off) */
+	bool live;	 /* STAG_LIVE: other processes may query this one (default on) */
 };
 
 const struct stag_config *config(void);

@@ -9,12 +9,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter/channel.h"
 #include "adapter/claim.h"
 #include "adapter/device.h"
+#include "adapter/misuse.h"
 #include "adapter/engine.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -79,11 +81,27 @@ static void leave_channel(struct stag_cq *cq)
 	channel_forget(ch, cq);
 }
 
+static void wait_for_all_acks(struct stag_cq *cq)
+{
+	struct acks acks = {.mutex = &cq->ibv.mutex,
+			    .cond = &cq->ibv.cond,
+			    .acked = &cq->ibv.comp_events_completed,
+			    .handed = cq->events_sent};
+	char name[ACKS_NAME];
+
+	snprintf(name, sizeof(name), "cq %u", cq->ibv.handle);
+	wait_for_acks(&acks, name);
+	acks.acked = &cq->ibv.async_events_completed;
+	acks.handed = cq->async_sent;
+	acks.types = cq->async_types;
+	wait_for_acks(&acks, name);
+}
+
 int cq_destroy(struct stag_cq *cq)
 {
 	if (atomic_load(&cq->users)) {
-		log_info("cq %u: destroy refused, %d queue pairs use it", cq->ibv.handle,
-			 atomic_load(&cq->users));
+		misuse(__func__, cq->ibv.handle, "cq %u: destroy refused, %d queue pairs use it",
+		       cq->ibv.handle, atomic_load(&cq->users));
 		return -EBUSY;
 	}
 	engine_lock();
@@ -92,10 +110,7 @@ int cq_destroy(struct stag_cq *cq)
 	if (cq->channel)
 		leave_channel(cq);
 	ctx_drop_async(to_stag_ctx(cq->ibv.context), &cq->ibv);
-	wait_for_acks(&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.comp_events_completed,
-		      cq->events_sent);
-	wait_for_acks(&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.async_events_completed,
-		      cq->async_sent);
+	wait_for_all_acks(cq);
 	lock_destroy(&cq->lock);
 	lock_destroy(&cq->qps_lock);
 	lock_destroy(&cq->ex_lock);
@@ -147,8 +162,10 @@ static void tell_overflow(struct stag_cq *cq)
 {
 	struct ibv_async_event ev = {.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
 
-	log_info("cq %u: more than its %d completions wait; none is lost, but it is too small",
-		 cq->ibv.handle, cq->ibv.cqe);
+	misuse(__func__, cq->ibv.handle,
+	       "cq %u: more than its %d completions wait; none is lost here, but other adapters "
+	       "would stop the queue",
+	       cq->ibv.handle, cq->ibv.cqe);
 	ctx_async(to_stag_ctx(cq->ibv.context), &ev);
 }
 
@@ -235,6 +252,8 @@ int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
 	int got = 0;
 	uint32_t get;
 
+	if (n == 0)
+		cq_look(cq);
 	if (n <= 0 || !fill_if_empty(cq))
 		return 0;
 	lock_acquire(&cq->lock);

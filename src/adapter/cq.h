@@ -49,6 +49,7 @@ struct stag_cq {
 	enum { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
 	uint32_t events_sent;	  /* completion events that the program was given */
 	uint32_t async_sent;	  /* asynchronous events that the program was given */
+	uint32_t async_types;	  /* a bit for each type among them */
 	struct list ready;	  /* in channel->ready */
 	unsigned ready_count;	  /* events of this queue in channel->ready */
 	struct list channel_link; /* in channel->cqs */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "adapter/config.h"
@@ -124,24 +125,75 @@ static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	switch (ev->event_type) {
 	case IBV_EVENT_CQ_ERR:
 		to_stag_cq(ev->element.cq)->async_sent++;
+		to_stag_cq(ev->element.cq)->async_types |= 1u << ev->event_type;
 		break;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		to_stag_srq(ev->element.srq)->async_sent++;
+		to_stag_srq(ev->element.srq)->async_types |= 1u << ev->event_type;
 		break;
 	default: /* the adapter raises no others but for queue pairs */
 		to_stag_qp(ev->element.qp)->async_sent++;
+		to_stag_qp(ev->element.qp)->async_types |= 1u << ev->event_type;
 		break;
 	}
 }
 
-void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
-		   uint32_t handed)
+/* Names the types in a set: of those that the adapter raises. */
+static void name_types(uint32_t types, char *to, size_t room)
 {
-	pthread_mutex_lock(mutex);
-	while (*acked != handed)
-		pthread_cond_wait(cond, mutex);
-	pthread_mutex_unlock(mutex);
+	static const struct {
+		enum ibv_event_type type;
+		const char *name;
+	} known[] = {
+		{IBV_EVENT_CQ_ERR, "IBV_EVENT_CQ_ERR"},
+		{IBV_EVENT_QP_FATAL, "IBV_EVENT_QP_FATAL"},
+		{IBV_EVENT_QP_REQ_ERR, "IBV_EVENT_QP_REQ_ERR"},
+		{IBV_EVENT_QP_ACCESS_ERR, "IBV_EVENT_QP_ACCESS_ERR"},
+		{IBV_EVENT_QP_LAST_WQE_REACHED, "IBV_EVENT_QP_LAST_WQE_REACHED"},
+		{IBV_EVENT_SRQ_LIMIT_REACHED, "IBV_EVENT_SRQ_LIMIT_REACHED"},
+	};
+	size_t used = 0;
+
+	*to = '\0';
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known) && used < room; i++)
+		if (types & 1u << known[i].type)
+			used += (size_t)snprintf(to + used, room - used, "%s%s", used ? ", " : "",
+						 known[i].name);
+}
+
+static void log_missing_acks(const struct acks *a, const char *name)
+{
+	uint32_t missing = a->handed - *a->acked;
+	char types[256];
+
+	name_types(a->types, types, sizeof(types));
+	if (a->types)
+		log_warn("%s: its destruction waits for the program: %u of %u asynchronous events "
+			 "(%s) were not acknowledged with ibv_ack_async_event()",
+			 name, missing, a->handed, types);
+	else
+		log_warn("%s: its destruction waits for the program: %u of %u completion events "
+			 "were "
+			 "not acknowledged with ibv_ack_cq_events()",
+			 name, missing, a->handed);
+}
+
+void wait_for_acks(const struct acks *a, const char *name)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ACKS_PATIENCE_S;
+	pthread_mutex_lock(a->mutex);
+	while (*a->acked != a->handed && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(a->cond, a->mutex, &until);
+	if (*a->acked != a->handed)
+		log_missing_acks(a, name);
+	while (*a->acked != a->handed)
+		pthread_cond_wait(a->cond, a->mutex);
+	pthread_mutex_unlock(a->mutex);
 }
 
 /* Takes one off the descriptor's count, which is not zero: never blocks. */

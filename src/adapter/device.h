@@ -18,7 +18,7 @@
 #define STAG_MAX_QP_WR	 32768
 #define STAG_MAX_SGE	 32
 #define STAG_MAX_INLINE	 4096
-#define STAG_MAX_CQE	 (1 << 20)
+#define STAG_MAX_CQE	 (1 << 22)
 #define STAG_MAX_CQ	 65536
 #define STAG_MAX_SRQ_WR	 32768
 #define STAG_MAX_RD_ATOM 128 /* IRD and ORD */
@@ -67,9 +67,23 @@ int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev);
 /* drops undelivered events about it */
 void ctx_drop_async(struct stag_ctx *ctx, const void *object);
 
-/* Waits until the program has acknowledged all events of an object that it was given. */
-void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
-		   uint32_t handed);
+/* Events of an object that the program was given, and has to acknowledge before the object ends. */
+struct acks {
+	pthread_mutex_t *mutex; /* of the verbs object, as cond: ibv_ack_...() signals it */
+	pthread_cond_t *cond;
+	const uint32_t *acked; /* how many were acknowledged */
+	uint32_t handed;       /* how many were given to the program */
+	uint32_t types; /* a bit for each enum ibv_event_type among them; 0: completion events */
+};
+
+#define ACKS_NAME	32
+#define ACKS_PATIENCE_S 1 /* after which a program that still owes acknowledgements is told */
+
+/*
+ * Waits until all are acknowledged; name: the object, "qp 7". If that takes more than a second, logs what is missing: a
+ * program that forgot an acknowledgement waits for ever.
+ */
+void wait_for_acks(const struct acks *a, const char *name);
 
 void device_query(struct ibv_device_attr_ex *attr);
 void device_query_port(struct ibv_port_attr *attr);

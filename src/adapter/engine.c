@@ -25,6 +25,7 @@
 #include "adapter/claim.h"
 #include "adapter/device.h"
 #include "adapter/live.h"
+#include "adapter/misuse.h"
 #include "adapter/qp.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -64,6 +65,8 @@ static struct {
 	struct lock queue_lock; /* a leaf; protects the rest */
 	struct list timers;	/* ordered by deadline */
 	struct list works;
+	unsigned round;	     /* of run_due(): work that is queued in this one runs in the next */
+	bool work_left;	     /* when the last round ended; only the engine thread reads it */
 	struct list polled;  /* stag_cq.polled_link */
 	bool woken;	     /* wake_fd was written, and not read yet */
 	_Atomic int tick_ms; /* while sockets are claimed */
@@ -287,6 +290,7 @@ void work_queue(struct work *w, void (*fn)(struct work *))
 	w->fn = fn;
 	if (!w->queued) {
 		w->queued = true;
+		w->round = engine.round;
 		list_add_tail(&engine.works, &w->link);
 		wake_thread();
 	}
@@ -327,20 +331,35 @@ static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 	return t;
 }
 
-/* The same for work. */
-static struct work *next_work(void (**fn)(struct work *))
+/* The same for work that was queued before this round. first: begins the round. */
+static struct work *next_work(void (**fn)(struct work *), bool first)
 {
 	struct work *w = NULL;
 
 	lock_acquire(&engine.queue_lock);
-	if (!list_empty(&engine.works)) {
+	engine.round += first;
+	engine.work_left = !list_empty(&engine.works);
+	if (engine.work_left)
 		w = list_entry(engine.works.next, struct work, link);
+	if (w && w->round == engine.round)
+		w = NULL;
+	if (w) {
 		list_del(&w->link);
 		w->queued = false;
 		*fn = w->fn;
 	}
 	lock_release(&engine.queue_lock);
 	return w;
+}
+
+static bool has_work(void)
+{
+	bool has;
+
+	lock_acquire(&engine.queue_lock);
+	has = !list_empty(&engine.works);
+	lock_release(&engine.queue_lock);
+	return has;
 }
 
 static void run_due(void)
@@ -351,7 +370,7 @@ static void run_due(void)
 	struct work *w;
 
 	assert(engine_locked());
-	while ((w = next_work(&do_work)))
+	for (w = next_work(&do_work, true); w; w = next_work(&do_work, false))
 		do_work(w);
 	while ((t = due_timer(clock_ns(), &ring)))
 		ring(t);
@@ -520,8 +539,9 @@ static int wait_events(struct epoll_event *ev)
 	uint64_t since;
 	int n;
 
-	if (!atomic_exchange_explicit(&awake.asked, false, memory_order_relaxed))
-		return wait_asleep(ev);
+	if (!atomic_exchange_explicit(&awake.asked, false, memory_order_relaxed) ||
+	    engine.work_left)
+		return wait_asleep(ev); /* not at all, if there is work */
 	if (awake.credit >= AWAKE_AFTER) {
 		n = wait_awake(ev);
 		return n ? n : wait_asleep(ev);
@@ -553,7 +573,9 @@ static void end_after_lost_descriptors(int error)
 	engine.n_slots = 0;
 	engine.forks++;
 	qp_table_end_all();
-	run_due();
+	do
+		run_due();
+	while (has_work()); /* its consequences, too */
 	engine_unlock();
 	lock_acquire(&engine.start_lock);
 	lock_acquire(&engine.queue_lock);
@@ -686,6 +708,7 @@ static void forget_after_fork(void)
 	keys_after_fork();
 	qp_table_after_fork();
 	live_after_fork();
+	misuse_after_fork();
 	atomic_store(&engine.owner, (pthread_t)0);
 	if (engine.epoll_fd >= 0) {
 		close(engine.epoll_fd);

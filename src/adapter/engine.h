@@ -28,11 +28,15 @@ struct timer {
 	bool armed;
 };
 
-/* fn runs once, soon, on the engine thread, under the engine lock. */
+/*
+ * fn runs once, soon, on the engine thread, under the engine lock. If it queues itself again, events, timers and other
+ * work get their turn first.
+ */
 struct work {
 	void (*fn)(struct work *w);
 	struct list link;
 	bool queued;
+	unsigned round; /* private to engine.c */
 };
 
 int engine_start(void); /* idempotent; starts the thread */

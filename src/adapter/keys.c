@@ -19,6 +19,7 @@
 #include "adapter/ledger.h"
 #include "adapter/live.h"
 #include "adapter/mirror.h"
+#include "adapter/pd.h"
 #include "adapter/qp.h"
 #include "adapter/store.h"
 #include "base/clock.h"
@@ -30,6 +31,7 @@
 #define PAGES	    65536
 #define FIRST_PAGES 64 /* from the start, so that one tag does not reveal where the others are */
 #define TRIES	    64
+#define TAG_PENDING 1 /* of index 0, so that no look-up finds it: key_invalidate() is at work */
 
 static struct key_slot *_Atomic pages[PAGES];
 static struct lock table_lock = LOCK_INITIALIZER; /* protects the rest */
@@ -220,8 +222,9 @@ uint32_t key_choose(void)
 void key_publish(struct key_slot *slot, uint32_t stag)
 {
 	assert(index_of(stag) == index_of(slot->key));
-	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED); /* key_invalidate() may read it */
-	slot->life++;
+	/* key_invalidate() may read these two meanwhile */
+	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->life, slot->life + 1, __ATOMIC_RELAXED);
 	atomic_store(&slot->stag, stag);
 	if (slot->kind != KEY_SHOT) /* each queue pair counts its own */
 		atomic_fetch_add_explicit(&stag_totals.registrations, 1, memory_order_relaxed);
@@ -336,7 +339,7 @@ static struct key_slot *next_published(uint32_t *at)
 		uint32_t stag = s ? atomic_load(&s->stag) : 0;
 
 		*at += s ? 1 : PAGE_SLOTS;
-		if (stag && key_hold(s, stag))
+		if (stag && stag != TAG_PENDING && key_hold(s, stag))
 			return s;
 	}
 	return NULL;
@@ -393,6 +396,52 @@ void key_each_look(void (*fn)(const struct key_look *k, void *arg), void *arg)
 		if (k.stag) /* still valid when it was read */
 			fn(&k, arg);
 	}
+}
+
+/* Returns the slot's life, which its owner may change meanwhile. */
+static uint64_t life_of(const struct key_slot *s)
+{
+	return __atomic_load_n(&s->life, __ATOMIC_RELAXED);
+}
+
+/* Copies what belongs to the slot; it is held, or free under the lock. */
+static void copy_facts(const struct key_slot *s, struct key_facts *out)
+{
+	out->kind = s->kind;
+	out->base = s->base;
+	out->length = __atomic_load_n(&s->len, __ATOMIC_RELAXED);
+	out->access = __atomic_load_n(&s->access, __ATOMIC_RELAXED);
+}
+
+/* Only tries the lock: key_unbind_qp() holds it while it waits for accesses. */
+void key_find_facts(uint32_t stag, struct key_facts *out)
+{
+	struct key_slot *s = slot_at(index_of(stag));
+
+	*out = (struct key_facts){.is = KEY_IS_UNKNOWN};
+	if (!s)
+		return;
+	if (key_hold(s, stag)) {
+		copy_facts(s, out);
+		out->is = KEY_IS_VALID;
+		out->pd = s->pd ? s->pd->ibv.handle : 0;
+		out->qpn = s->qp ? s->qp->ibv.qp_num : 0;
+		key_release(s);
+		return;
+	}
+	if (!lock_try(&table_lock))
+		return;
+	if (__atomic_load_n(&s->key, __ATOMIC_RELAXED) != stag) {
+		out->is = life_of(s) ? KEY_IS_OTHER : KEY_IS_UNKNOWN;
+		out->now = atomic_load(&s->stag);
+	} else if (s->allocated) {
+		out->is = KEY_IS_NOT_VALID;
+		out->kind = s->kind;
+	} else {
+		copy_facts(s, out);
+		out->is = KEY_IS_FREED;
+	}
+	lock_release(&table_lock);
 }
 
 /* ---- leases ---- */
@@ -514,11 +563,6 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 	if (len == 0) /* a barrier: the region counts, not the address */
 		to = s->base;
 	fault = s->kind == KEY_STORE ? check_access(s, pd, qp, to, len, access) : KEY_INVALID;
-	if (fault == KEY_RIGHTS)
-		log_warn("qp %u: %llu bytes at 0x%llx of storage, key 0x%08x: access 0x%x is not "
-			 "allowed",
-			 qp->ibv.qp_num, (unsigned long long)len, (unsigned long long)to, stag,
-			 access);
 	if (fault != KEY_OK) {
 		key_release(s);
 		return fault;
@@ -543,40 +587,71 @@ void store_put(struct store_map *map)
 
 /* ---- invalidation ---- */
 
-/*
- * Like key_revoke(), but fails while an operation on storage uses the memory: that would be too
- * long a wait.
- */
-static int revoke_soon(struct key_slot *s)
+/* Is the slot still in the hands of revoke_tag()? Its owner may have revoked it, or more. */
+static bool is_pending(const struct key_slot *s, uint64_t life)
 {
-	uint32_t stag = atomic_exchange(&s->stag, 0);
+	return atomic_load(&s->stag) == TAG_PENDING && life_of(s) == life;
+}
 
-	while (atomic_load(&s->users)) {
-		if (atomic_load(&s->lent)) {
-			atomic_store(&s->stag, stag);
+/*
+ * Like key_revoke(), but revokes only this very tag, and fails while an operation on storage uses
+ * the memory: that would be too long a wait. Returns -ESTALE if the slot was not valid under the
+ * tag, or its owner took it back meanwhile.
+ */
+static int revoke_tag(struct key_slot *s, uint32_t stag)
+{
+	uint32_t tag = stag;
+	uint64_t life;
+
+	assert(lock_held(&table_lock));
+	if (!atomic_compare_exchange_strong(&s->stag, &tag, TAG_PENDING))
+		return -ESTALE;
+	life = life_of(s); /* of the tag, unless its owner has it again: then it is not pending */
+	while (is_pending(s, life) && atomic_load(&s->users)) {
+		tag = TAG_PENDING;
+		if (atomic_load(&s->lent) && atomic_compare_exchange_strong(&s->stag, &tag, stag))
 			return -EACCES;
-		}
+		lock_release(&table_lock); /* one that holds the key may need it */
 		sched_yield();
+		lock_acquire(&table_lock);
 	}
+	if (!is_pending(s, life))
+		return -ESTALE;
+	tag = TAG_PENDING;
+	atomic_compare_exchange_strong(&s->stag, &tag, 0);
 	return 0;
 }
 
-int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
+static int may_invalidate(const struct key_slot *s, uint32_t stag, const struct stag_pd *pd,
+			  const struct stag_qp *qp)
 {
-	struct key_slot *s = key_slot_of(stag);
-
-	if (!s || __atomic_load_n(&s->key, __ATOMIC_RELAXED) != stag || s->kind == KEY_SHOT)
+	if (!s || !s->allocated || __atomic_load_n(&s->key, __ATOMIC_RELAXED) != stag ||
+	    s->kind == KEY_SHOT)
 		return -ENOENT; /* STags of one-shot sends are ended by shot_end() only */
 	if (s->kind != KEY_FAST_MR && s->kind != KEY_MW2)
 		return -EACCES; /* the peer may not invalidate ibv_reg_mr()'s regions and type-1 windows */
 	if (s->pd != pd || (s->kind == KEY_MW2 && s->qp && s->qp != qp))
 		return -EACCES;
-	if (s->kind == KEY_FAST_MR && atomic_load(&s->windows))
-		return -EACCES;
-	if (revoke_soon(s))
-		return -EACCES;
-	key_unbind(s);
-	return 0;
+	return s->kind == KEY_FAST_MR && atomic_load(&s->windows) ? -EACCES : 0;
+}
+
+/*
+ * Under the lock the slot gets no other owner, so that what was checked is what is revoked. Its owner
+ * may register it again under its next tag: then the one to invalidate is stale, and nothing is done.
+ */
+int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
+{
+	struct key_slot *s = slot_at(index_of(stag));
+	int err;
+
+	HOLD_FOR_SCOPE(&table_lock);
+	err = may_invalidate(s, stag, pd, qp);
+	if (err)
+		return err;
+	err = revoke_tag(s, stag);
+	if (!err)
+		detach_window(s);
+	return err == -ESTALE ? 0 : err;
 }
 
 void key_unbind_qp(struct stag_qp *qp)

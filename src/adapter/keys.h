@@ -36,6 +36,24 @@ enum key_fault {
 
 const char *key_fault_str(enum key_fault f);
 
+/* What is known of a key that an access named, for people to read. */
+struct key_facts {
+	enum {
+		KEY_IS_UNKNOWN,	  /* its index was never in use, or nothing is known now */
+		KEY_IS_OTHER,	  /* its index has, or had, another key: now */
+		KEY_IS_FREED,	  /* its region was deregistered; the range is what it was */
+		KEY_IS_NOT_VALID, /* allocated, and not registered or bound, or invalidated */
+		KEY_IS_VALID,
+	} is;
+	enum key_kind kind;
+	uint32_t now; /* KEY_IS_OTHER: the valid key there, or 0 */
+	uint64_t base, length;
+	unsigned access;
+	uint32_t pd, qpn; /* numbers; qpn: of windows and one-shot STags */
+};
+
+void key_find_facts(uint32_t stag, struct key_facts *out);
+
 /*
  * A slot of the table. Slots are never freed, so that a look-up needs no lock: a reader
  * increments users, then checks that stag is still the one that it looked for; an owner clears

@@ -36,6 +36,7 @@
 #define LOOKERS	    8
 #define WORD_MOST   16
 #define PATIENCE_MS 1000 /* for a client that sends nothing, or reads nothing */
+#define RETRY_MS    100	 /* after accept() ran out of descriptors or memory */
 #define STACK	    (512u << 10)
 
 struct looker {
@@ -52,6 +53,7 @@ struct looker {
 static struct {
 	int fd; /* the listener; -1: none */
 	ino_t inode;
+	uint64_t accepts_at; /* accepts nobody before this time */
 	struct looker looker[LOOKERS];
 } live = {.fd = -1};
 
@@ -109,8 +111,14 @@ static struct looker *free_looker(void)
 static void accept_one(void)
 {
 	struct looker *l = free_looker();
-	int fd = l ? accept4(live.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+	int fd;
 
+	if (!l)
+		return;
+	fd = accept4(live.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	/* A client that cannot be accepted keeps the listener readable: without a pause the thread would spin. */
+	if (fd < 0 && errno != EAGAIN)
+		live.accepts_at = clock_ns() + RETRY_MS * NS_PER_MS;
 	if (fd < 0)
 		return;
 	*l = (struct looker){.fd = fd, .inode = inode_of(fd)};
@@ -163,14 +171,15 @@ static void attend(struct looker *l)
 /* ---- the thread ---- */
 
 /*
- * Fills in the descriptors to wait for. Returns the time-out in ms, or -1. Without room for a
- * client the listener is left out.
+ * Fills in the descriptors to wait for. Returns the time-out in ms, or -1. The listener is left out while there is no
+ * room for a client, or no descriptor.
  */
 static int prepare_poll(struct pollfd *fds)
 {
-	uint64_t now = clock_ns(), first = UINT64_MAX;
+	uint64_t now = clock_ns(), first = now < live.accepts_at ? live.accepts_at : UINT64_MAX;
+	bool accepts = now >= live.accepts_at && free_looker();
 
-	fds[LOOKERS] = (struct pollfd){.fd = free_looker() ? live.fd : -1, .events = POLLIN};
+	fds[LOOKERS] = (struct pollfd){.fd = accepts ? live.fd : -1, .events = POLLIN};
 	for (unsigned i = 0; i < LOOKERS; i++) {
 		const struct looker *l = &live.looker[i];
 

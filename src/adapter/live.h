@@ -11,6 +11,7 @@
 
 #include "base/histogram.h"
 #include "stag/stagdv.h"
+#include "tls/tls.h"
 
 #define LIVE_MOST (8u << 20) /* bytes of a document; entries beyond are counted and omitted */
 
@@ -43,6 +44,8 @@ struct qp_look {
 	enum ibv_qp_state state;
 	bool on_store, stag_peer;
 	bool linked; /* connected: the addresses are valid */
+	bool encrypted;
+	struct tls_info tls; /* if it is encrypted */
 	struct sockaddr_storage local, peer;
 	struct stagdv_counters counters;
 	uint32_t sq_used, sq_size, rq_used, rq_size;

@@ -17,6 +17,7 @@
 
 #include "adapter/device.h"
 #include "adapter/latency.h"
+#include "adapter/qp.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
@@ -147,17 +148,6 @@ static void tell_counters(struct live_text *t)
 
 /* ---- queue pairs ---- */
 
-static const char *state_word(enum ibv_qp_state state)
-{
-	static const char *const word[] = {
-		[IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR",
-		[IBV_QPS_RTS] = "RTS",	   [IBV_QPS_SQD] = "SQD",   [IBV_QPS_SQE] = "SQE",
-		[IBV_QPS_ERR] = "ERR",
-	};
-
-	return (unsigned)state < sizeof(word) / sizeof(*word) ? word[state] : "UNKNOWN";
-}
-
 static void add_address(struct live_text *t, const char *name, const struct qp_look *q,
 			const struct sockaddr_storage *a)
 {
@@ -183,13 +173,25 @@ static const char *kind_word(const struct qp_look *q)
 	return q->stag_peer ? "\"stag\"" : "\"iwarp\"";
 }
 
+static void add_tls(struct live_text *t, const struct qp_look *q)
+{
+	bool kernel = q->tls.kernel_sends && q->tls.kernel_receives;
+
+	if (q->encrypted)
+		text_add(t, ",\"tls\":{\"version\":\"%s\",\"cipher\":\"%s\",\"kernel\":%s}",
+			 q->tls.version, q->tls.cipher, kernel ? "true" : "false");
+	else
+		text_add(t, ",\"tls\":null");
+}
+
 static void tell_qp(struct live_text *t, const struct qp_look *q)
 {
 	const struct stagdv_counters *c = &q->counters;
 
-	text_add(t, "{\"qpn\":%u,\"state\":\"%s\"", q->number, state_word(q->state));
+	text_add(t, "{\"qpn\":%u,\"state\":\"%s\"", q->number, qp_state_word(q->state));
 	add_address(t, "local", q, &q->local);
 	add_address(t, "peer", q, &q->peer);
+	add_tls(t, q);
 	text_add(t,
 		 ",\"kind\":%s,\"posts\":%llu,\"receives\":%llu,\"completions\":%llu,"
 		 "\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"tx_msgs\":%llu,\"rx_msgs\":%llu,"

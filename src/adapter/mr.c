@@ -15,6 +15,7 @@
 #include "adapter/device.h"
 #include "adapter/guard.h"
 #include "adapter/mirror.h"
+#include "adapter/misuse.h"
 #include "adapter/pd.h"
 #include "adapter/store.h"
 #include "base/log.h"
@@ -65,23 +66,26 @@ static int check_request(struct stag_pd *pd, void *addr, size_t len, unsigned ac
 	int err;
 
 	if (access & ~(KNOWN_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) {
-		log_info("pd %u: reg_mr: unknown access flags 0x%x", pd->ibv.handle, access);
+		misuse("reg_mr access", pd->ibv.handle, "pd %u: reg_mr: unknown access flags 0x%x",
+		       pd->ibv.handle, access);
 		return -EINVAL;
 	}
 	if ((access & REMOTE_CHANGE) && !(access & IBV_ACCESS_LOCAL_WRITE)) {
-		log_info(
-			"pd %u: reg_mr: remote write or atomic access needs local write too (0x%x)",
-			pd->ibv.handle, access);
+		misuse("reg_mr local write", pd->ibv.handle,
+		       "pd %u: reg_mr: remote write or atomic access needs local write too (0x%x)",
+		       pd->ibv.handle, access);
 		return -EINVAL;
 	}
 	if (len && (uintptr_t)addr > UINTPTR_MAX - (len - 1)) {
-		log_info("pd %u: reg_mr: %zu bytes at %p wrap around", pd->ibv.handle, len, addr);
+		misuse("reg_mr wrap", pd->ibv.handle, "pd %u: reg_mr: %zu bytes at %p wrap around",
+		       pd->ibv.handle, len, addr);
 		return -EINVAL;
 	}
 	err = len ? probe_memory((uintptr_t)addr, len, access) : 0;
 	if (err)
-		log_info("pd %u: reg_mr: %zu bytes at %p are not all mapped%s", pd->ibv.handle, len,
-			 addr, access & IBV_ACCESS_LOCAL_WRITE ? " and writable" : "");
+		misuse("reg_mr not mapped", pd->ibv.handle,
+		       "pd %u: reg_mr: %zu bytes at %p are not all mapped%s", pd->ibv.handle, len,
+		       addr, access & IBV_ACCESS_LOCAL_WRITE ? " and writable" : "");
 	return err;
 }
 
@@ -190,11 +194,13 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 	if (s->kind != KEY_MR || !flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
 		return -EINVAL;
 	if (s->guard) {
-		log_info("mr 0x%08x: rereg refused, its guard is for this memory", s->key);
+		misuse("rereg guard", s->key,
+		       "mr 0x%08x: rereg refused, its guard is for this memory", s->key);
 		return -EINVAL;
 	}
 	if (atomic_load(&s->windows) || atomic_load(&s->mirrors)) {
-		log_info("mr 0x%08x: rereg refused, windows, STags or mirrors use it", s->key);
+		misuse("rereg use", s->key,
+		       "mr 0x%08x: rereg refused, windows, STags or mirrors use it", s->key);
 		return -EBUSY;
 	}
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
@@ -226,9 +232,10 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 
 static int refuse_dereg(const struct stag_mr *mr, int windows)
 {
-	log_info("mr 0x%08x: dereg refused, %d windows are bound to it, or STags that sends "
-		 "advertised",
-		 mr->slot->key, windows);
+	misuse(__func__, mr->slot->key,
+	       "mr 0x%08x: dereg refused, %d windows are bound to it, or STags that sends "
+	       "advertised",
+	       mr->slot->key, windows);
 	return -EBUSY;
 }
 
@@ -254,7 +261,7 @@ int mr_dereg(struct stag_mr *mr)
 	if (atomic_load(&s->windows))
 		return refuse_dereg(mr, atomic_load(&s->windows));
 	if (mirror_end_mr(mr)) {
-		log_info("mr 0x%08x: dereg refused, it is mirrored", s->key);
+		misuse(__func__, s->key, "mr 0x%08x: dereg refused, it is mirrored", s->key);
 		return -EBUSY;
 	}
 	if (mr->store) {

@@ -13,7 +13,7 @@
 #include "adapter/mr.h"
 #include "adapter/pd.h"
 #include "adapter/qp.h"
-#include "base/log.h"
+#include "adapter/misuse.h"
 
 #define WINDOW_ACCESS                                                                              \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |             \
@@ -84,16 +84,17 @@ int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t
 	if ((rkey ^ s->key) >> 8)
 		return -EINVAL;
 	if (s->kind == KEY_MW2 && (atomic_load(&s->stag) || len == 0)) {
-		log_info("mw 0x%08x: a type-2 window must be invalid, and its range not empty, to "
-			 "be bound",
-			 s->key);
+		misuse("type 2", s->key,
+		       "mw 0x%08x: a type-2 window must be invalid, and its range not empty, to "
+		       "be bound",
+		       s->key);
 		return -EINVAL;
 	}
 	if (len) {
 		err = check_bind(mw, qp, mr, addr, len, access);
 		if (err) {
-			log_info("mw 0x%08x: bind refused: invalid region, rights or range",
-				 s->key);
+			misuse("bind", s->key,
+			       "mw 0x%08x: bind refused: invalid region, rights or range", s->key);
 			return err;
 		}
 	}

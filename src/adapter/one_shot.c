@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/explain.h"
 #include "adapter/ledger.h"
+#include "adapter/misuse.h"
 #include "adapter/qp.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -178,22 +180,33 @@ static int lend_found(struct shot *s, const struct key_map *map, uint32_t length
 	return 0;
 }
 
-static int lend_one(struct stag_qp *qp, struct shot *s, const struct ibv_sge *sge, unsigned access)
+/* Adds the length to *len. */
+static int lend_one(struct stag_qp *qp, struct shot *s, const struct stagdv_advertise *wr, int i,
+		    uint64_t *len)
 {
-	unsigned rights = access & IBV_ACCESS_REMOTE_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0;
+	unsigned rights = wr->access & IBV_ACCESS_REMOTE_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0;
+	struct ibv_sge sge;
 	struct key_map map;
-	enum key_fault f =
-		key_try_get(sge->lkey, qp->pd, NULL, sge->addr, sge->length, rights, &map);
-	int err = f == KEY_OK ? lend_found(s, &map, sge->length) : -EPERM;
+	enum key_fault f;
+	int err;
+
+	memcpy(&sge, &wr->memory[i], sizeof(sge)); /* the list may be at any address */
+	if (!sge.length)
+		return 0;
+	*len += sge.length;
+	f = key_try_get(sge.lkey, qp->pd, NULL, sge.addr, sge.length, rights, &map);
+	err = f == KEY_OK ? lend_found(s, &map, sge.length) : -EPERM;
 
 	key_put(&map);
-	if (err)
-		log_info("qp %u: memory to advertise (lkey 0x%08x, %u bytes at 0x%llx): %s",
-			 qp->ibv.qp_num, sge->lkey, sge->length, (unsigned long long)sge->addr,
-			 f != KEY_OK	  ? key_fault_str(f)
-			 : err == -EPERM  ? "its region is guarded"
-			 : err == -EINVAL ? "too many pieces"
-					  : "no memory for the list");
+	if (f != KEY_OK)
+		log_bad_sge(qp, wr->wr_id, (uint32_t)i, "memory to advertise", &sge, rights, f);
+	else if (err)
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: memory to advertise (lkey 0x%08x, %u bytes at 0x%llx): %s",
+		       qp->ibv.qp_num, sge.lkey, sge.length, (unsigned long long)sge.addr,
+		       err == -EPERM	? "its region is guarded"
+		       : err == -EINVAL ? "too many pieces"
+					: "no memory for the list");
 	return err;
 }
 
@@ -202,18 +215,16 @@ static int lend_all(struct stag_qp *qp, struct shot *s, const struct stagdv_adve
 	uint64_t len = 0;
 
 	for (int i = 0; i < wr->num_memory; i++) {
-		struct ibv_sge sge;
-		int err;
+		int err = lend_one(qp, s, wr, i, &len);
 
-		memcpy(&sge, &wr->memory[i], sizeof(sge)); /* the list may be at any address */
-		err = sge.length ? lend_one(qp, s, &sge, wr->access) : 0;
 		if (err)
 			return err;
-		len += sge.length;
 	}
 	if (!len || wr->iova > UINT64_MAX - (len - 1)) {
-		log_info("qp %u: %llu bytes at 0x%llx cannot be advertised", qp->ibv.qp_num,
-			 (unsigned long long)len, (unsigned long long)wr->iova);
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: wr_id 0x%llx: %llu bytes at 0x%llx cannot be advertised",
+		       qp->ibv.qp_num, (unsigned long long)wr->wr_id, (unsigned long long)len,
+		       (unsigned long long)wr->iova);
 		return -EINVAL;
 	}
 	s->slot->len = len;

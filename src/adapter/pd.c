@@ -7,7 +7,7 @@
 
 #include "adapter/device.h"
 #include "adapter/keys.h"
-#include "base/log.h"
+#include "adapter/misuse.h"
 
 int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out)
 {
@@ -28,7 +28,10 @@ int pd_dealloc(struct stag_pd *pd)
 	int users = atomic_load(&pd->users);
 
 	if (users) {
-		log_info("pd %u: dealloc refused, %d objects still use it", pd->ibv.handle, users);
+		misuse(__func__, pd->ibv.handle,
+		       "pd %u: dealloc refused, %d regions, windows, queue pairs or SRQs still use "
+		       "it",
+		       pd->ibv.handle, users);
 		return -EBUSY;
 	}
 	if (pd->parent)

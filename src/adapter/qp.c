@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -15,6 +16,7 @@
 #include "adapter/claim.h"
 #include "adapter/device.h"
 #include "adapter/mirror.h"
+#include "adapter/misuse.h"
 #include "adapter/pd.h"
 #include "adapter/srq.h"
 #include "adapter/store.h"
@@ -50,6 +52,17 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);
 	atomic_store(&qp->state, to);
 	show_state(qp, shown[to]);
+}
+
+const char *qp_state_word(enum ibv_qp_state state)
+{
+	static const char *const word[] = {
+		[IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR",
+		[IBV_QPS_RTS] = "RTS",	   [IBV_QPS_SQD] = "SQD",   [IBV_QPS_SQE] = "SQE",
+		[IBV_QPS_ERR] = "ERR",
+	};
+
+	return (unsigned)state < sizeof(word) / sizeof(*word) ? word[state] : "UNKNOWN";
 }
 
 /* ---- creation ---- */
@@ -228,12 +241,15 @@ err_free:
 
 int qp_destroy(struct stag_qp *qp)
 {
+	char name[ACKS_NAME];
+
 	store_qp_end(qp);
 	mirror_end_qp(qp);
 	engine_lock();
 	qp->notify.events = NULL;
 	qp_close_stream(qp);
 	work_cancel(&qp->notify.work);
+	work_cancel(&qp->progress.read_on);
 	leave_cq(qp->rcq, &qp->progress.in_rcq, qp);
 	leave_cq(qp->scq, &qp->progress.in_scq, qp);
 	key_unbind_qp(qp);
@@ -245,7 +261,13 @@ int qp_destroy(struct stag_qp *qp)
 	if (qp->rcq != qp->scq)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
 	ctx_drop_async(to_stag_ctx(qp->ibv.context), &qp->ibv);
-	wait_for_acks(&qp->ibv.mutex, &qp->ibv.cond, &qp->ibv.events_completed, qp->async_sent);
+	snprintf(name, sizeof(name), "qp %u", qp->ibv.qp_num);
+	wait_for_acks(&(struct acks){.mutex = &qp->ibv.mutex,
+				     .cond = &qp->ibv.cond,
+				     .acked = &qp->ibv.events_completed,
+				     .handed = qp->async_sent,
+				     .types = qp->async_types},
+		      name);
 	shots_free(qp);
 	hold_parts(qp, -1);
 	sq_free(&qp->sq);
@@ -299,6 +321,7 @@ static bool drop_reports(struct stag_qp *qp)
 	bool live = atomic_load(&qp->state) == QP_RTS || atomic_load(&qp->state) == QP_CLOSING;
 
 	work_cancel(&qp->notify.work);
+	work_cancel(&qp->progress.read_on);
 	atomic_store(&qp->notify.fail, false);
 	atomic_store(&qp->notify.established, false);
 	qp->rtr_read_pending = false;
@@ -350,8 +373,9 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 	int err = 0;
 
 	if (!legal_move(from, to)) {
-		log_info("qp %u: modify from state %d to %d is not possible", qp->ibv.qp_num, from,
-			 to);
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: modify from state %s to %s is not possible", qp->ibv.qp_num,
+		       qp_state_word(from), qp_state_word(to));
 		return -EINVAL;
 	}
 	switch (to) {
@@ -380,10 +404,10 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	if (mask &
 	    (IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_ALT_PATH)) {
-		log_info("qp %u: modify with a path or packet numbers: an iWARP queue pair is "
-			 "connected "
-			 "by rdma_connect() and rdma_accept()",
-			 qp->ibv.qp_num);
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: modify with a path or packet numbers: an iWARP queue pair is "
+		       "connected by rdma_connect() and rdma_accept()",
+		       qp->ibv.qp_num);
 		return -EINVAL;
 	}
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != shown_state(qp))
@@ -440,8 +464,8 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	int err = 0;
 
 	if (qp->srq || __atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED) == IBV_QPS_RESET) {
-		log_info("qp %u: post_recv %s", qp->ibv.qp_num,
-			 qp->srq ? "on a queue pair that receives from an SRQ" : "in state RESET");
+		misuse(__func__, qp->ibv.qp_num, "qp %u: post_recv %s", qp->ibv.qp_num,
+		       qp->srq ? "on a queue pair that receives from an SRQ" : "in state RESET");
 		*bad = wr;
 		return -EINVAL;
 	}
@@ -454,9 +478,7 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	}
 	lock_release(&qp->rq_lock);
 	if (err) {
-		log_info("qp %u: post_recv: %s", qp->ibv.qp_num,
-			 err == -ENOMEM ? "the receive queue is full"
-					: "more SGEs than the queue pair has");
+		rq_log_refused(&qp->rq, wr, err, "qp", qp->ibv.qp_num);
 		*bad = wr;
 	}
 	if (atomic_load_explicit(&qp->state, memory_order_acquire) == QP_ERROR)

@@ -101,6 +101,7 @@ struct qp_progress {
 	uint32_t idle_polls; /* of the poller that claimed it, in a row, without a byte; qps_lock */
 	atomic_bool tx_blocked; /* the stream is full: somebody must watch for room */
 	atomic_bool tx_sending; /* requests may be in the stream that have not completed yet */
+	struct work read_on;	/* the stream holds bytes that its descriptor does not show */
 	atomic_bool rx_paused;	/* the stream is not read for now: see rx_store.c; under rx_lock */
 };
 
@@ -110,8 +111,9 @@ struct qp_progress {
  */
 struct qp_end {
 	struct timer timer;
-	unsigned tries; /* times that the timer found bytes in flight */
-	bool lingering; /* the stream closes when the peer has, or when the timer runs out */
+	unsigned tries;	       /* times that the timer found bytes in flight */
+	bool lingering;	       /* the stream closes when the peer has, or when the timer runs out */
+	atomic_bool timed_out; /* the peer acknowledged nothing, or took nothing, for too long */
 };
 
 /* Reports to the code that connected the queue pair, made by the engine thread. */
@@ -176,6 +178,7 @@ struct stag_qp {
 	struct qp_mirror mirror;
 	struct qp_storage storage;
 	uint32_t async_sent;  /* asynchronous events that the program was handed; async_lock */
+	uint32_t async_types; /* a bit for each type among them; async_lock */
 	struct list all_link; /* in the table of all queue pairs */
 
 	struct {
@@ -187,6 +190,24 @@ struct stag_qp {
 static inline struct stag_qp *to_stag_qp(struct ibv_qp *qp)
 {
 	return (struct stag_qp *)qp;
+}
+
+/* Do the headers of long FPDUs have sums of their own (DDP_SUM)? */
+static inline bool qp_sums(const struct stag_qp *qp)
+{
+	return qp->link.crc && (qp->link.caps & MPA_EXT_SUM);
+}
+
+/* Returns the length of a long tagged segment's header, with its sum if there is one. */
+static inline uint32_t qp_long_hdr(const struct stag_qp *qp)
+{
+	return DDP_TAGGED_LEN + (qp_sums(qp) ? DDP_SUM_LEN : 0);
+}
+
+/* Returns the payload of a segment of MPA_MAX_ULPDU (RDMAP_RSV_FULL_NEXT). */
+static inline uint32_t qp_full(const struct stag_qp *qp)
+{
+	return MPA_MAX_ULPDU - qp_long_hdr(qp);
 }
 
 /* For asserts: does this thread hold the lock? */
@@ -205,6 +226,7 @@ static inline bool qp_rx_locked(const struct stag_qp *qp)
 /* Creates a queue pair in RESET. attr->cap is updated to what was given. */
 int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct stag_qp **out);
 int qp_destroy(struct stag_qp *qp); /* aborts a live connection; waits for acks of async events */
+const char *qp_state_word(enum ibv_qp_state state); /* "RTS" */
 int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -294,6 +316,7 @@ bool qp_progress(struct stag_qp *qp);
 void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
 void rx_flush(struct stag_qp *qp);	   /* flushes the receives, the one in progress included */
 void rx_consume_ahead(struct stag_qp *qp); /* handles bytes that came with the MPA frame */
+void rx_read_on(struct stag_qp *qp);	   /* handles bytes that the stream holds, soon */
 struct wire_fault rx_read_fault(enum key_fault f); /* for the memory of a read or an atomic */
 
 #endif

@@ -325,6 +325,7 @@ static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_l
 		return err;
 	}
 	qp->link.ahead = NULL;
+	atomic_store(&qp->end.timed_out, false); /* of an earlier connection */
 	qp->link_no++;
 	qp_set_state(qp, QP_RTS);
 	return 0;
@@ -344,6 +345,8 @@ int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
 	lock_release(&qp->tx_lock);
 	if (!err && link->ahead_len)
 		rx_consume_ahead(qp);
+	if (!err)
+		rx_read_on(qp);
 	lock_release(&qp->rx_lock);
 	return err;
 }

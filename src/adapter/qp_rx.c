@@ -6,8 +6,11 @@
  * A state machine over one FPDU: header, payload, trailer; each step resumes where the last
  * read ended. Bytes are read into a small stage. The payload of a large FPDU is read straight
  * into its destination, with the trailer and the next header into the stage behind it, and so
- * are following segments that the peer announced (RDMAP_RSV_FULL_NEXT). A small FPDU's CRC is
- * checked as a whole before a byte of it is placed.
+ * are following segments that the peer announced (RDMAP_RSV_FULL_NEXT).
+ *
+ * With CRC, nothing is placed before it is certain where it belongs: a small FPDU is staged, and
+ * its CRC checked, before a byte of it is placed; a large one is read into its place if its
+ * header has a sum, which is checked first; otherwise it is staged, too.
  *
  * Every number here is a peer's claim until it is checked. A false claim ends the stream with
  * the Terminate that the RFCs define for it.
@@ -111,6 +114,13 @@ static void remember_header(struct qp_rx *rx, const uint8_t *ulpdu, size_t hdr_l
 	rx->seg_hdr_len = (uint32_t)len;
 }
 
+/* Has the header at p a sum? */
+static bool is_summed(const struct stag_qp *qp, const uint8_t *p)
+{
+	return qp_sums(qp) && (p[MPA_LEN_FIELD] & DDP_SUM) &&
+	       !rx_is_control(p[MPA_LEN_FIELD + 1] & 0x0f);
+}
+
 /* Returns how many bytes must be staged before the header can be handled. */
 static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ulpdu_len,
 			   size_t hdr_len)
@@ -121,9 +131,52 @@ static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ul
 		return MPA_LEN_FIELD + hdr_len; /* the payload is placed: check its header */
 	if (rx_is_control(p[MPA_LEN_FIELD + 1] & 0x0f) && total <= STAGE)
 		return total;
-	if (qp->link.crc && !qp->rx->verified && total <= WHOLE)
+	if (qp->link.crc && !qp->rx->verified && (total <= FPDU_UNSUMMED || !qp_sums(qp)))
 		return total;
 	return MPA_LEN_FIELD + hdr_len;
+}
+
+/* Makes room for a whole FPDU of any length. */
+static enum outcome stage_more(struct stag_qp *qp, size_t needed)
+{
+	struct qp_rx *rx = qp->rx;
+	uint8_t *more;
+
+	if (needed <= rx->stage_size)
+		return MORE;
+	more = realloc(rx->stage, STAGE_LONG);
+	if (!more) {
+		log_err("qp %u: no memory for a frame of %zu bytes", qp->ibv.qp_num, needed);
+		rx_stop_with(qp, FAULT_MPA_LOCAL);
+		return STOP;
+	}
+	rx->stage = more;
+	rx->stage_size = STAGE_LONG;
+	return MORE;
+}
+
+/*
+ * Checks what is there of an FPDU at p: all of it, or its header. Returns false if that is wrong,
+ * or cannot be checked.
+ */
+static bool check_crc(struct stag_qp *qp, const uint8_t *p, size_t hdr_len)
+{
+	struct qp_rx *rx = qp->rx;
+	size_t total = fpdu_len(rx->ulpdu_len), head = MPA_LEN_FIELD + hdr_len;
+
+	if (rx_staged(rx) >= total && !rx->pre_placed) {
+		rx->verified = true;
+		return crc32c_matches(p + total - MPA_CRC_LEN,
+				      crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN));
+	}
+	if (!is_summed(qp, p))
+		return false;
+	head -= DDP_SUM_LEN;
+	rx->crc = crc32c_update(CRC32C_INIT, p, head);
+	if (!crc32c_matches(p + head, rx->crc))
+		return false;
+	rx->crc = crc32c_update(rx->crc, p + head, DDP_SUM_LEN);
+	return true;
 }
 
 /* The only writer of rx->step: header, payload, trailer, and the next header. */
@@ -136,17 +189,16 @@ static enum outcome step_header(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 	const uint8_t *p = rx->stage + rx->head;
-	size_t hdr_len, total;
+	size_t ddp_len, hdr_len, needed;
 	struct wire_fault f;
-	uint32_t have;
 
 	if (rx_staged(rx) < MPA_LEN_FIELD + 2)
 		return MORE;
 	if (rx->pre_placed && (p[MPA_LEN_FIELD + 1] & 0x0f) == RDMAP_TERMINATE)
 		rx_take_back(qp);
-	have = rx_staged(rx);
 	rx->ulpdu_len = get_be16(p);
-	hdr_len = ddp_hdr_len(p[MPA_LEN_FIELD]);
+	ddp_len = ddp_hdr_len(p[MPA_LEN_FIELD]);
+	hdr_len = ddp_len + (is_summed(qp, p) ? DDP_SUM_LEN : 0);
 	rx->seg_hdr_len = 0;
 	rx->seg_len = 0;
 	if (rx->ulpdu_len < hdr_len) {
@@ -155,20 +207,12 @@ static enum outcome step_header(struct stag_qp *qp)
 		rx_stop_with(qp, FAULT_MPA_MARKER);
 		return STOP;
 	}
-	if (have < bytes_needed(qp, p, rx->ulpdu_len, hdr_len))
-		return MORE;
-	total = fpdu_len(rx->ulpdu_len);
-	if (qp->link.crc && !rx->verified) {
-		if (have >= total && !rx->pre_placed) {
-			rx->verified = true;
-			if (!crc32c_matches(p + total - MPA_CRC_LEN,
-					    crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN)))
-				return crc_failed(qp);
-		} else {
-			rx->crc = crc32c_update(CRC32C_INIT, p, MPA_LEN_FIELD + hdr_len);
-		}
-	}
-	remember_header(rx, p + MPA_LEN_FIELD, hdr_len);
+	needed = bytes_needed(qp, p, rx->ulpdu_len, hdr_len);
+	if (rx_staged(rx) < needed)
+		return stage_more(qp, needed);
+	if (qp->link.crc && !rx->verified && !check_crc(qp, p, hdr_len))
+		return crc_failed(qp);
+	remember_header(rx, p + MPA_LEN_FIELD, ddp_len);
 	f = ddp_decode(p + MPA_LEN_FIELD, &rx->h);
 	rx->seg_len = (uint32_t)(rx->ulpdu_len - hdr_len);
 	rx->seg_done = 0;
@@ -358,6 +402,8 @@ static void stream_ended(struct stag_qp *qp, ssize_t n)
 	bool clean = n == 0 && rx->step == RX_HEADER && rx_staged(rx) == 0 && rx->marked_len == 0 &&
 		     !rx->recv_open && !rx->write_begun;
 
+	if (n == -ETIMEDOUT)
+		atomic_store(&qp->end.timed_out, true);
 	if (n < 0)
 		log_info("qp %u: the connection failed: %s", qp->ibv.qp_num, strerror((int)-n));
 	else if (!clean)
@@ -374,6 +420,34 @@ static bool note_outcome(struct stag_qp *qp, enum outcome o)
 	if (o == WAIT && qp->rx->mirroring.stalled)
 		mirror_line_up(qp, qp->rx->mirroring.turn);
 	return o == MORE;
+}
+
+/* While a poller holds the lock, this does nothing, and the poller may be past the point where it queues this again. */
+static void read_on(struct work *w)
+{
+	struct stag_qp *qp = container_of(w, struct stag_qp, progress.read_on);
+
+	qp_progress(qp);
+	lock_acquire(&qp->rx_lock);
+	rx_read_on(qp);
+	lock_release(&qp->rx_lock);
+}
+
+/* Returns whether the stream would be read if there were an event. */
+static bool is_reading(struct stag_qp *qp)
+{
+	int state = atomic_load(&qp->state);
+
+	return (state == QP_RTS || state == QP_CLOSING) && qp->rx && !qp->rx->stopped &&
+	       !atomic_load_explicit(&qp->progress.rx_paused, memory_order_relaxed);
+}
+
+/* Lets the engine continue: no event will report the bytes that the stream holds. */
+void rx_read_on(struct stag_qp *qp)
+{
+	assert(qp_rx_locked(qp));
+	if (qp->stream && qp->stream->buffered && is_reading(qp))
+		work_queue(&qp->progress.read_on, read_on);
 }
 
 static bool rx_run(struct stag_qp *qp, bool full)
@@ -395,6 +469,7 @@ static bool rx_run(struct stag_qp *qp, bool full)
 		if (!note_outcome(qp, handle_received(qp)))
 			break;
 	}
+	rx_read_on(qp);
 	if (qp->storage.peer)
 		rx_store_dry(qp);
 	if (rx->mirroring.kick.region)

@@ -10,15 +10,13 @@
 #include "adapter/mirror.h"
 #include "adapter/qp.h"
 
-#define STAGE	  16384
-#define WHOLE	  8192 /* with CRC: an FPDU up to this size is staged as a whole first */
-#define CATCH	  64   /* bytes to read behind a large payload: the trailer and the next header */
-#define BULK	  4096 /* payload that counts as large there */
-#define TAIL	  64   /* last bytes of a write, which are placed last: see ends_write() */
-#define MAX_READS 16   /* reads of the stream in a row */
-/* payload of a segment that the peer announced (RDMAP_RSV_FULL_NEXT) */
-#define FULL   (MPA_MAX_ULPDU - DDP_TAGGED_LEN)
-#define MARKED (2 * FPDU_MAX_LEN) /* raw bytes of a stream with markers */
+#define STAGE	   16384
+#define CATCH	   64	/* bytes to read behind a large payload: the trailer and the next header */
+#define BULK	   4096 /* payload that counts as large there */
+#define TAIL	   64	/* last bytes of a write, which are placed last: see ends_write() */
+#define MAX_READS  16	/* reads of the stream in a row */
+#define MARKED	   (2 * FPDU_MAX_LEN) /* raw bytes of a stream with markers */
+#define STAGE_LONG (2 * FPDU_MAX_LEN) /* if long FPDUs are staged: see bytes_needed() */
 
 enum rx_step { RX_HEADER, RX_PAYLOAD, RX_TRAILER };
 
@@ -148,7 +146,9 @@ static inline bool rx_is_control(uint8_t opcode)
 }
 
 /* rx_place.c */
-bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);
+bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);   /* logs the message */
+bool rx_stop_logged(struct stag_qp *qp, struct wire_fault f); /* the caller has logged it */
+bool rx_refuse_write(struct stag_qp *qp, enum key_fault f);
 struct wire_fault rx_write_fault(enum key_fault f);
 enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 			     uint64_t off, uint32_t len, struct key_map *map);

@@ -182,6 +182,15 @@ static void snapshot_queues(struct stag_qp *qp, struct qp_look *out)
 	lock_release(&qp->rq_lock);
 }
 
+static void snapshot_tls(const struct stream *s, struct qp_look *out)
+{
+	const struct tls_info *info = stream_tls_info(s);
+
+	out->encrypted = info;
+	if (info)
+		out->tls = *info;
+}
+
 static void take_snapshot(struct stag_qp *qp, struct qp_look *out)
 {
 	*out = (struct qp_look){.number = qp->ibv.qp_num};
@@ -194,6 +203,7 @@ static void take_snapshot(struct stag_qp *qp, struct qp_look *out)
 	if (qp->stream) {
 		out->local = qp->stream->local;
 		out->peer = qp->stream->peer;
+		snapshot_tls(qp->stream, out);
 	}
 	snapshot_queues(qp, out);
 	qp_unlock_both(qp);

@@ -319,6 +319,8 @@ static bool send_rest(struct stag_qp *qp)
 		 * pair.
 		 */
 		tx->dead = true;
+		if (n == -ETIMEDOUT)
+			atomic_store(&qp->end.timed_out, true);
 		if (n == -EFAULT)
 			lose_stream(qp);
 		return false;

@@ -126,7 +126,7 @@ struct mark { /* a position in a batch, to return to */
 
 struct fpdu {
 	uint8_t *start; /* its length field; the header follows */
-	size_t hdr_len;
+	size_t hdr_len; /* with the header's sum, if it has one */
 	size_t payload;
 	bool flat;   /* the payload follows the header in the buffer */
 	int first;   /* otherwise: index of its first piece in the iov */
@@ -146,6 +146,8 @@ enum key_fault tx_refs_get_again(struct qp_tx *tx);
 /* key_get() for the batch. KEY_BUSY: retry when the batch is sent. */
 enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *peer, uint64_t to,
 			  uint64_t len, unsigned access, struct key_map *map);
+/* Before fpdu_begin(): gives the header of so much data a sum of its own if the peer wants one. */
+void tx_sum_header(const struct stag_qp *qp, struct ddp_hdr *h, size_t payload);
 struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h);
 void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h);
 uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len);

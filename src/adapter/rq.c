@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "adapter/device.h"
+#include "adapter/misuse.h"
+#include "base/log.h"
 
 static uint32_t round_up_pow2(uint32_t n)
 {
@@ -70,6 +72,24 @@ int rq_put(struct rq *rq, const struct ibv_recv_wr *wr)
 	w->length = (uint32_t)len;
 	rq->put++;
 	return 0;
+}
+
+void rq_log_refused(const struct rq *rq, const struct ibv_recv_wr *wr, int err, const char *owner,
+		    uint32_t number)
+{
+	unsigned long long id = wr->wr_id;
+
+	if (err == -ENOMEM) /* some programs post until the queue is full */
+		log_info("%s %u: post_recv of wr_id 0x%llx: the queue is full, it has %u", owner,
+			 number, id, rq->max_wr);
+	else if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+		misuse(owner, number,
+		       "%s %u: post_recv of wr_id 0x%llx: %d SGEs, the queue was made with %u",
+		       owner, number, id, wr->num_sge, rq->max_sge);
+	else
+		misuse(__func__, number,
+		       "%s %u: post_recv of wr_id 0x%llx: the buffers are longer than 4 GiB", owner,
+		       number, id);
 }
 
 struct rwqe *rq_peek(struct rq *rq)

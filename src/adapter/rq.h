@@ -29,6 +29,9 @@ int rq_init(struct rq *rq, uint32_t max_wr, uint32_t max_sge);
 void rq_free(struct rq *rq);
 /* Copies a request into the ring. Returns -ENOMEM if it is full, or -EINVAL. */
 int rq_put(struct rq *rq, const struct ibv_recv_wr *wr);
+/* Logs why rq_put() refused; owner: what has the ring, "qp" or "srq". */
+void rq_log_refused(const struct rq *rq, const struct ibv_recv_wr *wr, int err, const char *owner,
+		    uint32_t number);
 struct rwqe *rq_peek(struct rq *rq); /* the oldest, or NULL */
 
 #endif

@@ -11,6 +11,8 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "adapter/explain.h"
+#include "adapter/misuse.h"
 #include "adapter/srq.h"
 #include "adapter/store_peer.h"
 #include "base/log.h"
@@ -46,15 +48,25 @@ static bool begin_send(struct stag_qp *qp)
 		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
 	if (!rx->recv_open) {
 		if (!take_receive(qp)) {
-			log_info("qp %u: a send arrived and no receive is posted", qp->ibv.qp_num);
-			return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+			peer_misuse("no receive", qp->ibv.qp_num,
+				    "qp %u: the peer's send number %u of at least %u bytes is "
+				    "refused: no "
+				    "receive is posted",
+				    qp->ibv.qp_num, rx->h.msn, rx->seg_len);
+			return rx_stop_logged(qp, FAULT_DDP_NO_BUFFER);
 		}
 		rx->recv_open = true;
 		rx->recv_off = 0;
 	}
 	if (counts && rx->seg_len > rx->recv->length - rx->recv_off) {
+		peer_misuse(
+			"too long", qp->ibv.qp_num,
+			"qp %u: the peer's send of at least %llu bytes is refused: the receive of "
+			"wr_id 0x%llx has %u",
+			qp->ibv.qp_num, (unsigned long long)rx->recv_off + rx->seg_len,
+			(unsigned long long)rx->recv->wr_id, rx->recv->length);
 		rx_complete_recv(qp, IBV_WC_LOC_LEN_ERR, NULL, false);
-		return rx_stop_with(qp, FAULT_DDP_TOO_LONG);
+		return rx_stop_logged(qp, FAULT_DDP_TOO_LONG);
 	}
 	return true;
 }
@@ -238,15 +250,16 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 	int err = end_tag(qp, wc);
 
 	if (err) {
-		log_info("qp %u: the peer may not %s STag 0x%08x: %s", qp->ibv.qp_num,
-			 rx->h.opcode == RDMAP_SEND_CLOSE ? "close" : "invalidate", rx->h.ulp,
-			 err == -EACCES ? "it is not this connection's"
-					: "it is not open, or no longer");
+		peer_misuse(__func__, qp->ibv.qp_num, "qp %u: the peer may not %s STag 0x%08x: %s",
+			    qp->ibv.qp_num,
+			    rx->h.opcode == RDMAP_SEND_CLOSE ? "close" : "invalidate", rx->h.ulp,
+			    err == -EACCES ? "it is not this connection's"
+					   : "it is not open, or no longer");
 		rx->recv_off += rx->seg_len;
 		wc->byte_len = rx->recv_off;
 		wc->vendor_err = rx->h.ulp;
 		rx_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, wc, false);
-		return rx_stop_with(
+		return rx_stop_logged(
 			qp, err == -EACCES ? FAULT_RDMAP_PROT_CANT_INV : FAULT_RDMAP_OP_CANT_INV);
 	}
 	wc->wc_flags |= IBV_WC_WITH_INV;
@@ -390,10 +403,12 @@ static void note_size(uint32_t size)
 		engine_note_asked();
 }
 
-static bool refuse_request(struct stag_qp *qp, uint32_t stag, enum key_fault f)
+static bool refuse_request(struct stag_qp *qp, const char *what, const struct key_access *a,
+			   enum key_fault f)
 {
-	key_refused(qp, stag, f);
-	return rx_stop_with(qp, rx_read_fault(f));
+	log_refused_access(qp, what, a, f);
+	key_refused(qp, a->stag, f);
+	return rx_stop_logged(qp, rx_read_fault(f));
 }
 
 static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
@@ -411,7 +426,10 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_ON_STORE)
 		f = rx_store_read(qp, &r, &store, &gate);
 	if (f != KEY_OK)
-		return refuse_request(qp, r.src_stag, f);
+		return refuse_request(
+			qp, "read",
+			&(struct key_access){r.src_stag, r.src_to, r.size, IBV_ACCESS_REMOTE_READ},
+			f);
 	note_size(r.size);
 	if (map.slot[0])
 		shot_read(map.slot[0]);
@@ -445,7 +463,10 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_ON_STORE && aligned)
 		f = rx_store_atomic(qp, &r, &store);
 	if (f != KEY_OK && f != KEY_ON_STORE)
-		return refuse_request(qp, r.stag, f);
+		return refuse_request(qp, "atomic",
+				      &(struct key_access){r.stag, r.to, sizeof(uint64_t),
+							   IBV_ACCESS_REMOTE_ATOMIC},
+				      f);
 	key_put(&map);
 	if (!aligned)
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
@@ -480,7 +501,8 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_OK && qp->storage.peer && (r.flags & RDMAP_FLUSH_DURABLE))
 		f = rx_store_flush(qp, &store);
 	if (f != KEY_OK)
-		return refuse_request(qp, r.stag, f);
+		return refuse_request(qp, "flush", &(struct key_access){r.stag, r.to, r.length, 0},
+				      f);
 	key_put(&map);
 	lock_acquire(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &answer, store, rx_gate(qp));
@@ -575,16 +597,20 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
 	struct terminate t = {.fault = FAULT_MPA_LOST};
+	char why[EXPLAIN_ROOM];
 	bool swapped;
 	struct wqe *w;
 
 	qp->stats.counters.terminates_received++;
 	if (terminate_decode(payload, rx->seg_len, &t, &swapped))
-		log_info("qp %u: the peer sent a Terminate of %u bytes", qp->ibv.qp_num,
-			 rx->seg_len);
+		peer_misuse(__func__, qp->ibv.qp_num,
+			    "qp %u: the peer sent a Terminate of %u bytes", qp->ibv.qp_num,
+			    rx->seg_len);
 	else
-		log_info("qp %u: the peer terminated the connection: %s%s", qp->ibv.qp_num,
-			 wire_fault_str(t.fault), swapped ? " (sent with swapped bits)" : "");
+		peer_misuse(__func__, qp->ibv.qp_num,
+			    "qp %u: the peer terminated the connection, it refused %s%s",
+			    qp->ibv.qp_num, explain_terminate(&t, why),
+			    swapped ? " (sent with swapped bits)" : "");
 	lock_acquire(&qp->tx_lock);
 	w = refused_status(&t) != IBV_WC_SUCCESS ? refused_request(qp, &t) : NULL;
 	if (w)

@@ -44,7 +44,7 @@ static enum outcome stall_writer(struct stag_qp *qp)
 static enum outcome refuse_write(struct stag_qp *qp)
 {
 	log_info("qp %u: a mirror of the region that it writes to has ended", qp->ibv.qp_num);
-	rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
+	rx_stop_logged(qp, FAULT_RDMAP_OP_OTHER);
 	return STOP;
 }
 

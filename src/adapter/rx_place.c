@@ -9,8 +9,9 @@
 #include <assert.h>
 #include <sched.h>
 
+#include "adapter/explain.h"
+#include "adapter/misuse.h"
 #include "base/crc32c.h"
-#include "base/log.h"
 
 static enum ibv_event_type fault_event(struct wire_fault f)
 {
@@ -22,20 +23,30 @@ static enum ibv_event_type fault_event(struct wire_fault f)
 	return access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
 }
 
-/* Ends the stream with a Terminate. Always returns false. */
-bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
+/* Ends the stream with a Terminate, whose cause is logged already. Always returns false. */
+bool rx_stop_logged(struct stag_qp *qp, struct wire_fault f)
 {
 	struct qp_rx *rx = qp->rx;
 	struct terminate t;
 
 	assert(qp_rx_locked(qp));
-	log_info("qp %u: the peer's message (opcode %u, stag 0x%08x, to 0x%llx, qn %u, msn %u, "
-		 "mo %u, %u bytes) is refused: %s",
-		 qp->ibv.qp_num, rx->h.opcode, rx->h.stag, (unsigned long long)rx->h.to, rx->h.qn,
-		 rx->h.msn, rx->h.mo, rx->seg_len, wire_fault_str(f));
 	terminate_init(&t, f, rx->seg_hdr_len ? rx->seg_hdr : NULL, rx->seg_hdr_len, rx->ulpdu_len);
 	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = fault_event(f)});
 	return false;
+}
+
+/* Ends the stream with a Terminate. Always returns false. */
+bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
+{
+	const struct qp_rx *rx = qp->rx;
+
+	assert(qp_rx_locked(qp));
+	peer_misuse(wire_fault_str(f), qp->ibv.qp_num,
+		    "qp %u: the peer's message (opcode %u, stag 0x%08x, to 0x%llx, qn %u, msn %u, "
+		    "mo %u, %u bytes) is refused: %s",
+		    qp->ibv.qp_num, rx->h.opcode, rx->h.stag, (unsigned long long)rx->h.to,
+		    rx->h.qn, rx->h.msn, rx->h.mo, rx->seg_len, wire_fault_str(f));
+	return rx_stop_logged(qp, f);
 }
 
 struct wire_fault rx_write_fault(enum key_fault f)
@@ -98,10 +109,11 @@ enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, 
 		f = key_try_get(sge[i].lkey, qp->pd, NULL, sge[i].addr + off, len,
 				IBV_ACCESS_LOCAL_WRITE, map);
 		if (f != KEY_OK && f != KEY_BUSY)
-			log_info("qp %u: SGE %u (lkey 0x%08x, %u bytes at 0x%llx) of a %s: %s",
-				 qp->ibv.qp_num, i, sge[i].lkey, sge[i].length,
-				 (unsigned long long)sge[i].addr,
-				 qp->rx->h.tagged ? "read's sink" : "receive", key_fault_str(f));
+			log_bad_sge(qp,
+				    sge == qp->rx->recv->sge ? qp->rx->recv->wr_id
+							     : qp->rx->read->wr_id,
+				    i, sge == qp->rx->recv->sge ? "a receive" : "a read's sink",
+				    &sge[i], IBV_ACCESS_LOCAL_WRITE, f);
 		return f;
 	}
 	return KEY_BOUNDS;
@@ -200,13 +212,26 @@ bool rx_stop_locally(struct stag_qp *qp)
 	return false;
 }
 
+/* Refuses the peer's write. Always returns false. */
+bool rx_refuse_write(struct stag_qp *qp, enum key_fault f)
+{
+	const struct qp_rx *rx = qp->rx;
+	const struct key_access a = {.stag = rx->h.stag,
+				     .to = rx->h.to,
+				     .len = rx->seg_len,
+				     .access = IBV_ACCESS_REMOTE_WRITE};
+
+	assert(qp_rx_locked(qp));
+	log_refused_access(qp, "write", &a, f);
+	key_refused(qp, a.stag, f);
+	return rx_stop_logged(qp, rx_write_fault(f));
+}
+
 bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
 {
 	assert(qp_rx_locked(qp));
-	if (qp->rx->h.opcode == RDMAP_WRITE) {
-		key_refused(qp, qp->rx->h.stag, f);
-		return rx_stop_with(qp, rx_write_fault(f));
-	}
+	if (qp->rx->h.opcode == RDMAP_WRITE)
+		return rx_refuse_write(qp, f);
 	return rx_stop_locally(qp);
 }
 
@@ -290,14 +315,14 @@ void rx_crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
 bool rx_keep_promise(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t left = rx->pre_placed < FULL ? rx->pre_placed : FULL;
+	uint32_t full = qp_full(qp), left = rx->pre_placed < full ? rx->pre_placed : full;
 
 	assert(qp_rx_locked(qp));
 	rx->pre_placed -= left;
 	if (rx->h.opcode != rx->promise.opcode || rx->h.stag != rx->promise.stag ||
-	    rx->h.to != rx->promise.to || rx->seg_len != FULL || (rx->pre_placed && rx->h.last))
+	    rx->h.to != rx->promise.to || rx->seg_len != full || (rx->pre_placed && rx->h.last))
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
-	rx->promise.to += FULL;
+	rx->promise.to += full;
 	while (left) {
 		struct key_map map;
 		enum key_fault f = rx_target(qp, left, &map);
@@ -330,7 +355,7 @@ void rx_take_back(struct stag_qp *qp)
 	struct qp_rx *rx = qp->rx;
 
 	assert(qp_rx_locked(qp));
-	if (rx->pre_placed >= FULL || rx->pre_placed > rx->stage_size - rx->tail)
+	if (rx->pre_placed >= qp_full(qp) || rx->pre_placed > rx->stage_size - rx->tail)
 		return; /* longer than any Terminate: fails as a broken announcement */
 	rx->h = rx->promise;
 	for (rx->seg_done = 0; rx->pre_placed;) {

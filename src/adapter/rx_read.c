@@ -72,14 +72,15 @@ static uint32_t next_target(struct stag_qp *qp, struct key_map *map)
 	rx->promise = rx->h;
 	rx->promise.to += rx->seg_len;
 	if (rx->h.opcode == RDMAP_WRITE)
-		f = key_try_get(rx->h.stag, qp->pd, qp, rx->promise.to, n * FULL,
+		f = key_try_get(rx->h.stag, qp->pd, qp, rx->promise.to, n * qp_full(qp),
 				IBV_ACCESS_REMOTE_WRITE, map);
 	else
 		f = rx_try_sge_target(qp, rx->read->sge, rx->read->num_sge,
-				      (uint64_t)rx->read->rx_off + rx->seg_len, n * FULL, map);
+				      (uint64_t)rx->read->rx_off + rx->seg_len, n * qp_full(qp),
+				      map);
 	if (f != KEY_OK)
 		return 0;
-	n = (uint32_t)(map->len / FULL);
+	n = (uint32_t)(map->len / qp_full(qp));
 	if (!n)
 		key_put(map);
 	return n;
@@ -99,8 +100,11 @@ struct scatter {
 	size_t stage; /* bytes for the stage in all */
 };
 
-/* The same after a full segment. */
-#define FULL_GAP (fpdu_pad(MPA_MAX_ULPDU) + MPA_CRC_LEN + MPA_LEN_FIELD + DDP_TAGGED_LEN)
+/* Returns the bytes for the stage between two payloads: a trailer, and a header. */
+static size_t gap_after(const struct stag_qp *qp, size_t ulpdu_len)
+{
+	return fpdu_pad(ulpdu_len) + MPA_CRC_LEN + MPA_LEN_FIELD + qp_long_hdr(qp);
+}
 
 static void scatter_add(struct scatter *s, void *base, size_t len)
 {
@@ -115,10 +119,8 @@ static void scatter_to_stage(struct qp_rx *rx, struct scatter *s, size_t len)
 }
 
 /* Adds the next full segment's part of the memory, whose pieces shrink from the front. */
-static void scatter_full(struct scatter *s, struct iovec **piece)
+static void scatter_full(struct scatter *s, struct iovec **piece, size_t left)
 {
-	size_t left = FULL;
-
 	while (left) {
 		size_t n = (*piece)->iov_len < left ? (*piece)->iov_len : left;
 
@@ -144,10 +146,10 @@ static void scatter_behind(struct stag_qp *qp, struct scatter *s, uint32_t left)
 		scatter_to_stage(rx, s, s->gap);
 		return;
 	}
-	s->gap = fpdu_pad(rx->ulpdu_len) + MPA_CRC_LEN + MPA_LEN_FIELD + DDP_TAGGED_LEN;
+	s->gap = gap_after(qp, rx->ulpdu_len);
 	for (uint32_t i = 0; i < s->run; i++) {
-		scatter_to_stage(rx, s, i ? FULL_GAP : s->gap);
-		scatter_full(s, &piece);
+		scatter_to_stage(rx, s, i ? gap_after(qp, MPA_MAX_ULPDU) : s->gap);
+		scatter_full(s, &piece, qp_full(qp));
 	}
 	scatter_to_stage(rx, s, CATCH);
 }
@@ -170,8 +172,8 @@ static void note_scattered(struct stag_qp *qp, const struct scatter *s, size_t n
 	rx->seg_done += placed;
 	rx->tail = take_part(&n, s->gap);
 	for (uint32_t i = 0; i < s->run; i++) {
-		rx->pre_placed += take_part(&n, FULL);
-		rx->tail += take_part(&n, i + 1 < s->run ? FULL_GAP : CATCH);
+		rx->pre_placed += take_part(&n, qp_full(qp));
+		rx->tail += take_part(&n, i + 1 < s->run ? gap_after(qp, MPA_MAX_ULPDU) : CATCH);
 	}
 }
 

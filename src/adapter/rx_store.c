@@ -149,7 +149,7 @@ bool rx_store_land(struct stag_qp *qp)
 	assert(qp_rx_locked(qp));
 	if (f == KEY_OK)
 		return true;
-	return rx_stop_with(qp, f == KEY_BUSY ? FAULT_RDMAP_LOCAL : rx_write_fault(f));
+	return f == KEY_BUSY ? rx_stop_with(qp, FAULT_RDMAP_LOCAL) : rx_refuse_write(qp, f);
 }
 
 /* ---- a place for a segment ---- */
@@ -295,7 +295,7 @@ enum outcome rx_store_begin(struct stag_qp *qp)
 
 	assert(qp_rx_locked(qp));
 	if (f != KEY_OK) {
-		rx_stop_with(qp, rx_write_fault(f));
+		rx_refuse_write(qp, f);
 		return STOP;
 	}
 	if (!peer_of(qp) || peer_use(qp->storage.peer, map.medium)) {

@@ -15,11 +15,38 @@
 #include "adapter/cq.h"
 #include "adapter/device.h"
 #include "adapter/latency.h"
+#include "adapter/misuse.h"
 #include "adapter/mr.h"
 #include "adapter/mw.h"
 #include "adapter/qp.h"
 #include "adapter/store.h"
 #include "base/log.h"
+
+/* ---- refusing ---- */
+
+static int refuse_post(struct stag_qp *qp, const struct wqe *w, const char *why)
+{
+	misuse(why, qp->ibv.qp_num, "qp %u: post_send of wr_id 0x%llx, opcode %u: %s",
+	       qp->ibv.qp_num, (unsigned long long)w->wr_id, w->opcode, why);
+	return -EINVAL;
+}
+
+/* The request has more of something than the queue pair takes. */
+static int refuse_excess(struct stag_qp *qp, const struct wqe *w, const char *what, uint64_t num,
+			 uint32_t most)
+{
+	misuse(what, qp->ibv.qp_num,
+	       "qp %u: post_send of wr_id 0x%llx, opcode %u: %llu %s, the queue pair was made "
+	       "with %u",
+	       qp->ibv.qp_num, (unsigned long long)w->wr_id, w->opcode, (unsigned long long)num,
+	       what, most);
+	return -EINVAL;
+}
+
+static int refuse_inline(struct stag_qp *qp, const struct wqe *w, uint64_t len)
+{
+	return refuse_excess(qp, w, "bytes inline", len, qp->sq.max_inline);
+}
 
 /* ---- filling ---- */
 
@@ -101,7 +128,7 @@ int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ib
 	assert(qp_tx_locked(qp));
 	for (size_t i = 0; i < num; i++) {
 		if (buf[i].length > qp->sq.max_inline - len)
-			return -EINVAL;
+			return refuse_inline(qp, w, len + buf[i].length);
 		memcpy(to + len, buf[i].addr, buf[i].length);
 		len += buf[i].length;
 	}
@@ -117,13 +144,13 @@ int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_
 
 	assert(qp_tx_locked(qp));
 	if (num > qp->sq.max_sge)
-		return -EINVAL;
+		return refuse_excess(qp, w, "SGEs", num, qp->sq.max_sge);
 	if (num) /* a program's list may be unaligned */
 		memcpy(w->sge, sge, num * sizeof(*sge));
 	for (size_t i = 0; i < num; i++)
 		len += w->sge[i].length;
 	if (len > STAG_MAX_MSG)
-		return -EINVAL;
+		return refuse_post(qp, w, "the message is longer than 4 GiB");
 	w->num_sge = (uint32_t)num;
 	w->length = (uint32_t)len;
 	w->inline_data = NULL;
@@ -146,13 +173,6 @@ static bool is_atomic(const struct wqe *w)
 bool wqe_awaits_response(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER || is_atomic(w);
-}
-
-static int refuse_post(struct stag_qp *qp, const struct wqe *w, const char *why)
-{
-	log_info("qp %u: post_send of wr_id 0x%llx, opcode %u: %s", qp->ibv.qp_num,
-		 (unsigned long long)w->wr_id, w->opcode, why);
-	return -EINVAL;
 }
 
 /*
@@ -231,19 +251,18 @@ static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send
 {
 	size_t len = 0;
 
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge)
-		return refuse_post(qp, w, "more SGEs than the queue pair has");
-	if (!(wr->send_flags & IBV_SEND_INLINE)) {
-		return sq_set_sges(qp, w, (size_t)wr->num_sge, wr->sg_list)
-			       ? refuse_post(qp, w, "the message is longer than 4 GiB")
-			       : 0;
-	}
+	if (wr->num_sge < 0)
+		return refuse_post(qp, w, "a negative number of SGEs");
+	if (!(wr->send_flags & IBV_SEND_INLINE))
+		return sq_set_sges(qp, w, (size_t)wr->num_sge, wr->sg_list);
+	if ((uint32_t)wr->num_sge > qp->sq.max_sge)
+		return refuse_excess(qp, w, "SGEs", (uint32_t)wr->num_sge, qp->sq.max_sge);
 	for (int i = 0; i < wr->num_sge; i++) {
 		struct ibv_sge s;
 
 		memcpy(&s, &wr->sg_list[i], sizeof(s));
 		if (s.length > qp->sq.max_inline - len)
-			return refuse_post(qp, w, "more inline data than the queue pair takes");
+			return refuse_inline(qp, w, len + s.length);
 		memcpy(wqe_slab(qp, w) + len, (void *)(uintptr_t)s.addr, s.length);
 		len += s.length;
 	}
@@ -311,8 +330,10 @@ bool sq_may_post(struct stag_qp *qp)
 	if (qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR ||
 	    qp->ibv.state == IBV_QPS_SQD)
 		return true;
-	log_info("qp %u: post_send in state %d: it is not connected", qp->ibv.qp_num,
-		 qp->ibv.state);
+	misuse(__func__, qp->ibv.qp_num,
+	       "qp %u: post_send in state %s: it is not connected yet, wait for "
+	       "RDMA_CM_EVENT_ESTABLISHED",
+	       qp->ibv.qp_num, qp_state_word(qp->ibv.state));
 	return false;
 }
 
@@ -360,8 +381,9 @@ int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 	w->bind_addr = model->bind_addr;
 	w->bind_len = model->bind_len;
 	w->bind_access = model->bind_access;
-	err = sq_set_sges(qp, w, num, sge) ? refuse_post(qp, w, "more SGEs than the queue pair has")
-					   : sq_check(qp, w);
+	err = sq_set_sges(qp, w, num, sge);
+	if (!err)
+		err = sq_check(qp, w);
 	if (err) {
 		sq_drop(qp);
 		goto out;
@@ -419,8 +441,9 @@ static int put_stag(struct stag_qp *qp, struct wqe *w, uint32_t at, uint32_t sta
 	f = key_get(w->sge[0].lkey, qp->pd, NULL, w->sge[0].addr + at, sizeof(bytes),
 		    IBV_ACCESS_LOCAL_WRITE, &map);
 	if (f != KEY_OK) {
-		log_info("qp %u: wr_id 0x%llx: the STag cannot be put into the body: %s",
-			 qp->ibv.qp_num, (unsigned long long)w->wr_id, key_fault_str(f));
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: wr_id 0x%llx: the STag cannot be put into the body: %s",
+		       qp->ibv.qp_num, (unsigned long long)w->wr_id, key_fault_str(f));
 		return -EPERM;
 	}
 	for (unsigned i = 0; i < map.n; from += map.iov[i++].iov_len)
@@ -443,8 +466,8 @@ static int check_advertise(struct stag_qp *qp, const struct stagdv_advertise *a)
 		  (uint32_t)a->stag_at > a->sg_list[0].length - sizeof(uint32_t)))
 		why = "no place for the STag in the body";
 	if (why)
-		log_info("qp %u: invalid send that advertises, wr_id 0x%llx: %s", qp->ibv.qp_num,
-			 (unsigned long long)a->wr_id, why);
+		misuse(why, qp->ibv.qp_num, "qp %u: invalid send that advertises, wr_id 0x%llx: %s",
+		       qp->ibv.qp_num, (unsigned long long)a->wr_id, why);
 	return why ? -EINVAL : 0;
 }
 
@@ -569,10 +592,11 @@ void sq_complete_local(struct stag_qp *qp, struct wqe *w)
 	w->done = true;
 	if (!err)
 		return;
-	log_info("qp %u: wr_id 0x%llx: %s", qp->ibv.qp_num, (unsigned long long)w->wr_id,
-		 w->opcode == IBV_WR_LOCAL_INV ? "this key cannot be invalidated by this queue pair"
-		 : w->opcode == IBV_WR_BIND_MW ? "the window could not be bound"
-					       : "the region could not be registered");
+	misuse(__func__, qp->ibv.qp_num, "qp %u: wr_id 0x%llx: %s", qp->ibv.qp_num,
+	       (unsigned long long)w->wr_id,
+	       w->opcode == IBV_WR_LOCAL_INV ? "this key cannot be invalidated by this queue pair"
+	       : w->opcode == IBV_WR_BIND_MW ? "the window could not be bound"
+					     : "the region could not be registered");
 	w->status = w->opcode == IBV_WR_BIND_MW ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR;
 }
 

@@ -86,7 +86,7 @@ void sq_publish(struct stag_qp *qp); /* and transmits them */
 void sq_drop(struct stag_qp *qp);    /* and withdraws STags that they were to advertise */
 /* Takes, fills and checks an entry that advertises memory. Returns -errno. */
 int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag);
-/* Copies a payload into the entry. Returns -EINVAL if it is longer than max_inline. */
+/* Set the entry's payload. Return -EINVAL, and log it, if it is more than the queue pair takes. */
 int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf);
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);
 

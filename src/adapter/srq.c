@@ -6,10 +6,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter/device.h"
+#include "adapter/misuse.h"
 #include "adapter/pd.h"
 #include "base/log.h"
 
@@ -97,13 +99,21 @@ void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr)
 
 int srq_destroy(struct stag_srq *srq)
 {
+	char name[ACKS_NAME];
+
 	if (atomic_load(&srq->users)) {
-		log_info("srq %u: destroy refused, %d queue pairs use it", srq->num,
-			 atomic_load(&srq->users));
+		misuse(__func__, srq->num, "srq %u: destroy refused, %d queue pairs use it",
+		       srq->num, atomic_load(&srq->users));
 		return -EBUSY;
 	}
 	ctx_drop_async(to_stag_ctx(srq->ibv.context), &srq->ibv);
-	wait_for_acks(&srq->ibv.mutex, &srq->ibv.cond, &srq->ibv.events_completed, srq->async_sent);
+	snprintf(name, sizeof(name), "srq %u", srq->num);
+	wait_for_acks(&(struct acks){.mutex = &srq->ibv.mutex,
+				     .cond = &srq->ibv.cond,
+				     .acked = &srq->ibv.events_completed,
+				     .handed = srq->async_sent,
+				     .types = srq->async_types},
+		      name);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	rq_free(&srq->rq);
 	lock_destroy(&srq->lock);
@@ -126,8 +136,7 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	lock_release(&srq->lock);
 	atomic_fetch_add_explicit(&stag_totals.shared_receives, n, memory_order_relaxed);
 	if (err) {
-		log_info("srq %u: post_srq_recv: %s", srq->num,
-			 err == -ENOMEM ? "the queue is full" : "more SGEs than the queue has");
+		rq_log_refused(&srq->rq, wr, err, "srq", srq->num);
 		*bad = wr;
 	}
 	return err;

@@ -24,8 +24,9 @@ struct stag_srq {
 	atomic_int users;
 	struct lock lock;
 	struct rq rq;
-	uint32_t limit;	     /* 0: not armed */
-	uint32_t async_sent; /* events that the program was given */
+	uint32_t limit;	      /* 0: not armed */
+	uint32_t async_sent;  /* events that the program was given */
+	uint32_t async_types; /* a bit for each type among them */
 };
 
 static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)

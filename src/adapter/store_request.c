@@ -14,22 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/explain.h"
 #include "adapter/guard.h"
+#include "adapter/misuse.h"
 #include "adapter/qp.h"
 #include "base/log.h"
 
 static struct store_request *to_request(struct lane_op *op)
 {
 	return container_of(op, struct store_request, op);
-}
-
-static void log_bad_sge(const struct store_request *r, uint32_t i, enum key_fault fault)
-{
-	const struct ibv_sge *s = &r->w->sge[i];
-
-	log_info("qp %u: wr_id 0x%llx: SGE %u (lkey 0x%08x, %u bytes at 0x%llx): %s",
-		 r->qp->ibv.qp_num, (unsigned long long)r->w->wr_id, i, s->lkey, s->length,
-		 (unsigned long long)s->addr, key_fault_str(fault));
 }
 
 /* ---- its memory ---- */
@@ -109,7 +102,7 @@ static int hold_sge(struct store_request *r, uint32_t i, unsigned access)
 		if (f == KEY_BUSY)
 			return -EAGAIN;
 		if (f != KEY_OK) {
-			log_bad_sge(r, i, f);
+			log_bad_sge(r->qp, r->w->wr_id, i, "a request", s, access, f);
 			return -EACCES;
 		}
 		done += (uint32_t)map.len;
@@ -320,9 +313,20 @@ static uint32_t level_of(const struct store_qp *s, const struct wqe *w)
 	return s->level;
 }
 
-static enum ibv_wc_status refuse_request(struct store_request *r, const char *why)
+static void log_misuse(const struct store_request *r, const char *kind, const char *why)
 {
-	log_failure(r, why);
+	misuse(kind, r->qp->ibv.qp_num,
+	       "qp %u: wr_id 0x%llx: %u bytes at 0x%llx of storage under rkey 0x%08x: %s",
+	       r->qp->ibv.qp_num, (unsigned long long)r->w->wr_id, r->w->length,
+	       (unsigned long long)r->w->remote_addr, r->w->rkey, why);
+}
+
+static enum ibv_wc_status refuse_request(struct store_request *r, unsigned access, enum key_fault f)
+{
+	const struct key_access a = {r->w->rkey, r->w->remote_addr, r->w->length, access};
+	char why[EXPLAIN_ROOM];
+
+	log_misuse(r, key_fault_str(f), explain_key(&a, r->qp->pd, f, why));
 	return IBV_WC_REM_ACCESS_ERR;
 }
 
@@ -333,7 +337,7 @@ static enum ibv_wc_status find_region(struct store_request *r, unsigned access)
 		store_get(w->rkey, r->qp->pd, r->qp, w->remote_addr, w->length, access, &r->map);
 
 	if (f != KEY_OK)
-		return refuse_request(r, key_fault_str(f));
+		return refuse_request(r, access, f);
 	r->op.medium = r->map.medium;
 	r->op.io.offset = r->map.offset;
 	r->op.relax = r->qp->storage.store->relax | r->map.relax;
@@ -360,7 +364,7 @@ static enum ibv_wc_status prepare_atomic(struct store_request *r)
 	r->compare_add = r->w->compare_add;
 	r->swap = r->w->swap;
 	if (status == IBV_WC_SUCCESS && r->op.io.offset % sizeof(uint64_t)) {
-		refuse_request(r, "an atomic needs an aligned word");
+		log_misuse(r, __func__, "an atomic needs an aligned word");
 		status = IBV_WC_REM_INV_REQ_ERR;
 	}
 	return status;
@@ -374,7 +378,7 @@ static enum ibv_wc_status prepare_barrier(struct store_request *r)
 	r->op.io.kind = MEDIA_FLUSH;
 	r->op.start = NULL;
 	store_put(&r->map);
-	return f == KEY_OK ? IBV_WC_SUCCESS : refuse_request(r, key_fault_str(f));
+	return f == KEY_OK ? IBV_WC_SUCCESS : refuse_request(r, 0, f);
 }
 
 static enum ibv_wc_status prepare_request(struct store_request *r)

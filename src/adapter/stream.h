@@ -9,7 +9,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "tls/tls.h"
+
 struct stream;
+struct stream_tls;
 struct trace_conn;
 
 /*
@@ -32,12 +35,33 @@ struct stream {
 	int fd;			  /* to wait on; -1 where there is none */
 	ino_t inode;		  /* of the socket: a descriptor with another one is not ours */
 	struct trace_conn *trace; /* NULL unless STAG_TRACE */
+	struct stream_tls *tls;	  /* NULL: not encrypted */
+	/*
+	 * More can be received than the descriptor shows. Whoever stops receiving must then continue by itself. Protected
+	 * like recv.
+	 */
+	bool buffered;
 	uint64_t tx_calls, rx_calls, tx_again, rx_again, tx_bytes, rx_bytes;
 	struct sockaddr_storage local, peer;
 };
 
 /* Takes a connected, non-blocking TCP socket over, unless it fails. */
 int stream_open_tcp(struct stream **out, int fd, bool initiator);
+
+/*
+ * Makes TLS of a stream that no byte has passed yet. Then nothing but stream_tls_handshake() may be called, until it
+ * returns 0; -EAGAIN: again, when the descriptor has what stream_tls_events() says. Closing needs the engine lock from
+ * then on.
+ */
+int stream_start_tls(struct stream *s, struct tls_context *context, enum tls_side side,
+		     char why[TLS_WHY_LEN]);
+int stream_tls_handshake(struct stream *s);
+short stream_tls_events(const struct stream *s);
+/* Returns the reason of the stream's last error; empty without TLS. */
+const char *stream_tls_why(const struct stream *s);
+/* Returns NULL for a stream that is not encrypted, or not yet. */
+const struct tls_info *stream_tls_info(const struct stream *s);
+
 static inline void stream_close(struct stream *s)
 {
 	if (s)

@@ -249,11 +249,14 @@ static bool frame_segment(struct stag_qp *qp, const struct forward *f)
 	uint32_t off = tx->fwd->off, left = f->len - off;
 	struct ddp_hdr h = {
 		.tagged = true, .opcode = RDMAP_WRITE, .stag = f->rkey, .to = f->remote + off};
-	struct fpdu p = fpdu_begin(tx, &h);
-	size_t room = tx->mulpdu - p.hdr_len;
 	struct key_map map;
+	struct fpdu p;
+	size_t room;
 	bool copied;
 
+	tx_sum_header(qp, &h, left);
+	p = fpdu_begin(tx, &h);
+	room = tx->mulpdu - p.hdr_len;
 	if (!map_forward(f, off, left < room ? left : room, &map)) {
 		tx_back_to(tx, &before);
 		return forget_forward(qp);

@@ -163,10 +163,16 @@ void tx_keep_refs(struct qp_tx *tx, struct key_map *map, enum tx_for who)
 	tx->refs_held = true;
 }
 
+void tx_sum_header(const struct stag_qp *qp, struct ddp_hdr *h, size_t payload)
+{
+	h->summed = qp_sums(qp) && fpdu_len(DDP_MAX_HDR + payload) > FPDU_UNSUMMED;
+}
+
 struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h)
 {
 	struct fpdu f = {.hdr_len = h->tagged ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN, .flat = true};
 
+	f.hdr_len += h->summed ? DDP_SUM_LEN : 0;
 	f.start = tx_own_bytes(tx, MPA_LEN_FIELD + f.hdr_len);
 	f.first = tx->n;
 	return f;
@@ -174,8 +180,12 @@ struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h)
 
 static void put_header(const struct fpdu *f, const struct ddp_hdr *h)
 {
+	size_t len;
+
 	put_be16(f->start, (uint16_t)(f->hdr_len + f->payload));
-	ddp_encode(h, f->start + MPA_LEN_FIELD);
+	len = MPA_LEN_FIELD + ddp_encode(h, f->start + MPA_LEN_FIELD);
+	if (h->summed)
+		crc32c_put(f->start + len, crc32c_update(CRC32C_INIT, f->start, len));
 }
 
 /* Copies the payload, all of which is in map, and computes its CRC on the way. */
@@ -258,7 +268,7 @@ void tx_copy_pieces(uint8_t *to, const struct key_map *map)
  */
 void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
 {
-	size_t full = MPA_MAX_ULPDU - DDP_TAGGED_LEN;
+	size_t full = qp_full(qp);
 
 	if (!(qp->link.caps & MPA_EXT_BIG_FPDU) || left <= full)
 		return;

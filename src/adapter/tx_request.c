@@ -8,14 +8,7 @@
 
 #include <assert.h>
 
-#include "base/log.h"
-
-static void log_bad_sge(struct stag_qp *qp, const struct wqe *w, uint32_t i, enum key_fault fault)
-{
-	log_info("qp %u: wr_id 0x%llx: SGE %u (lkey 0x%08x, %u bytes at 0x%llx): %s",
-		 qp->ibv.qp_num, (unsigned long long)w->wr_id, i, w->sge[i].lkey, w->sge[i].length,
-		 (unsigned long long)w->sge[i].addr, key_fault_str(fault));
-}
+#include "adapter/explain.h"
 
 /* Moves on to the SGE that has the next byte. */
 static const struct ibv_sge *next_sge(struct qp_tx *tx, const struct wqe *w)
@@ -143,7 +136,7 @@ static enum key_fault gather_payload(struct stag_qp *qp, struct wqe *w, size_t w
 		copy || !want ? gather_copy(qp, w, copy, f) : gather_refs(qp, w, want, f);
 
 	if (fault != KEY_OK && fault != KEY_BUSY)
-		log_bad_sge(qp, w, qp->tx->sge, fault);
+		log_bad_sge(qp, w->wr_id, qp->tx->sge, "a request", &w->sge[qp->tx->sge], 0, fault);
 	return fault;
 }
 
@@ -244,10 +237,12 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	struct ddp_hdr h = request_header(qp, w);
 	struct mark before = tx_mark(tx);
 	uint32_t sge = tx->sge, sge_off = tx->sge_off;
-	struct fpdu f = fpdu_begin(tx, &h);
 	size_t want = w->length - tx->off;
 	enum key_fault fault = KEY_OK;
+	struct fpdu f;
 
+	tx_sum_header(qp, &h, want);
+	f = fpdu_begin(tx, &h);
 	if (want > tx->mulpdu - f.hdr_len)
 		want = tx->mulpdu - f.hdr_len;
 	if (w->inline_data)

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "adapter/explain.h"
 #include "adapter/store_peer.h"
 
 /* Returns room for a copy that does not change between the CRC and the kernel's read, or NULL. */
@@ -66,9 +67,11 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 	return true;
 }
 
-static void refuse_answer(struct stag_qp *qp, uint32_t stag, enum key_fault fault)
+static void refuse_answer(struct stag_qp *qp, const char *what, const struct key_access *a,
+			  enum key_fault fault)
 {
-	key_refused(qp, stag, fault);
+	log_refused_access(qp, what, a, fault);
+	key_refused(qp, a->stag, fault);
 	qp->tx->response_fault = rx_read_fault(fault);
 }
 
@@ -79,11 +82,12 @@ static void refuse_answer(struct stag_qp *qp, uint32_t stag, enum key_fault faul
 static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t want,
 			  struct key_map *map)
 {
-	enum key_fault fault = tx_key_get(qp, r->read.src_stag, qp, r->read.src_to + r->off, want,
-					  IBV_ACCESS_REMOTE_READ, map);
+	const struct key_access a = {r->read.src_stag, r->read.src_to + r->off, want,
+				     IBV_ACCESS_REMOTE_READ};
+	enum key_fault fault = tx_key_get(qp, a.stag, qp, a.to, a.len, a.access, map);
 
 	if (fault != KEY_OK && fault != KEY_BUSY)
-		refuse_answer(qp, r->read.src_stag, fault);
+		refuse_answer(qp, "read", &a, fault);
 	return fault == KEY_OK;
 }
 
@@ -165,7 +169,7 @@ static void place_store_data(struct stag_qp *qp, struct fpdu *f, const struct io
 static bool frame_store_read(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
-	size_t left = r->read.size - r->off, room = tx->mulpdu - DDP_TAGGED_LEN;
+	size_t left = r->read.size - r->off, room = tx->mulpdu - qp_long_hdr(qp);
 	struct ddp_hdr h = {.tagged = true,
 			    .opcode = RDMAP_READ_RESP,
 			    .stag = r->read.sink_stag,
@@ -178,6 +182,7 @@ static bool frame_store_read(struct stag_qp *qp, struct response *r)
 	if (!n)
 		return false;
 	tx->n_buffers += n;
+	tx_sum_header(qp, &h, left);
 	f = fpdu_begin(tx, &h);
 	place_store_data(qp, &f, iov, n);
 	h.last = f.payload == left;
@@ -213,7 +218,10 @@ static bool fetch_read_data(struct stag_qp *qp, const struct response *r, struct
 
 	key_put(map);
 	if (lapsed)
-		refuse_answer(qp, r->read.src_stag, KEY_LAPSED);
+		refuse_answer(qp, "read",
+			      &(struct key_access){r->read.src_stag, r->read.src_to + r->off,
+						   map->len, IBV_ACCESS_REMOTE_READ},
+			      KEY_LAPSED);
 	return placed && !lapsed;
 }
 
@@ -225,11 +233,13 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 			    .opcode = RDMAP_READ_RESP,
 			    .stag = r->read.sink_stag,
 			    .to = r->read.sink_to + r->off};
-	struct fpdu f = fpdu_begin(tx, &h);
-	size_t left = r->read.size - r->off;
-	size_t want = left < tx->mulpdu - f.hdr_len ? left : tx->mulpdu - f.hdr_len;
+	size_t left = r->read.size - r->off, want;
 	struct key_map map;
+	struct fpdu f;
 
+	tx_sum_header(qp, &h, left);
+	f = fpdu_begin(tx, &h);
+	want = left < tx->mulpdu - f.hdr_len ? left : tx->mulpdu - f.hdr_len;
 	map.len = 0;
 	if (want && !map_read_data(qp, r, want, &map)) {
 		tx_back_to(tx, &before);
@@ -269,14 +279,15 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 	uint64_t found;
 	bool lapsed;
 	struct key_map map;
-	enum key_fault fault = tx_key_get(qp, r->atomic.stag, qp, r->atomic.to, sizeof(uint64_t),
-					  IBV_ACCESS_REMOTE_ATOMIC, &map);
+	const struct key_access a = {r->atomic.stag, r->atomic.to, sizeof(uint64_t),
+				     IBV_ACCESS_REMOTE_ATOMIC};
+	enum key_fault fault = tx_key_get(qp, a.stag, qp, a.to, a.len, a.access, &map);
 
 	if (fault == KEY_BUSY)
 		return false;
 	if (fault != KEY_OK || map.n != 1 || (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t)) {
 		if (fault != KEY_OK)
-			refuse_answer(qp, r->atomic.stag, fault);
+			refuse_answer(qp, "atomic", &a, fault);
 		else
 			tx->response_fault = FAULT_RDMAP_STREAM;
 		key_put(&map);
@@ -286,7 +297,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 	lapsed = key_has_lapsed(key_region(&map));
 	key_put(&map);
 	if (lapsed) /* it may have been carried out, but is not acknowledged */
-		refuse_answer(qp, r->atomic.stag, KEY_LAPSED);
+		refuse_answer(qp, "atomic", &a, KEY_LAPSED);
 	else
 		frame_found(qp, r, found);
 	return !lapsed;

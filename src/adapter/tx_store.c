@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/explain.h"
 #include "adapter/qp.h"
 #include "base/log.h"
 
@@ -130,9 +131,9 @@ static bool find_region(struct peer_request *r, struct peer_piece *i, unsigned a
 	if (f == KEY_OK)
 		return true;
 	r->fault = rx_read_fault(f);
-	log_info("qp %u: the peer's %s of stag 0x%08x at 0x%llx: %s", qp->ibv.qp_num,
-		 r->kind == MEDIA_READ ? "read" : "atomic", r->stag, (unsigned long long)r->to,
-		 key_fault_str(f));
+	log_refused_access(qp, r->kind == MEDIA_READ ? "read" : "atomic",
+			   &(struct key_access){r->stag, r->to + r->added, i->op.io.length, access},
+			   f);
 	return false;
 }
 

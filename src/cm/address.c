@@ -8,11 +8,13 @@
 #include "cm/cm.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <netinet/tcp.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 static const struct sockaddr_in *in4(const struct sockaddr *a)
 {
@@ -148,6 +150,14 @@ static void set_tos(const struct cm_id *id, int fd, int family)
 	set_flag(fd, IPPROTO_IP, IP_TOS, id->tos);
 }
 
+void socket_limit_silence(const struct cm_id *id, int fd)
+{
+	uint64_t ms = (4096ull << id->ack_timeout) / NS_PER_MS;
+
+	if (id->ack_timeout)
+		set_flag(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms < INT_MAX ? (int)ms + 1 : INT_MAX);
+}
+
 int socket_open(const struct cm_id *id, int family)
 {
 	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -157,6 +167,7 @@ int socket_open(const struct cm_id *id, int family)
 		return -errno;
 	set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_tos(id, fd, family);
+	socket_limit_silence(id, fd);
 	if (family == AF_INET6 && id->has_afonly)
 		set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, id->afonly);
 	if (congestion &&

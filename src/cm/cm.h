@@ -43,6 +43,7 @@
 
 #define CM_MAX_PRIVATE	 255  /* the length in a conn_param is one byte */
 #define CM_BACKLOG	 1024 /* the kernel's default, if the program gives none */
+#define CM_MAX_BACKLOG	 4096
 #define CM_MAX_HALF_OPEN 1024 /* peers of one listener that have not sent a whole Request */
 
 struct cm_id;
@@ -54,6 +55,7 @@ struct listener;
 /* Parameters that an application requests for a connection. */
 struct conn_wish {
 	uint16_t ird, ord;
+	bool encrypted; /* set by conn.c */
 	uint8_t private_len;
 	uint8_t private_data[CM_MAX_PRIVATE];
 };
@@ -83,20 +85,33 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 /* ---- conn.c: one connection being set up ------------------------------- */
 
 /*
- *   active:   TCP --connected--> REPLY --frame--> handed over
- *              ^                   |
- *              +--refused, closed--+   (conn.c: how often)
- *   passive:  REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
+ *   active:   TCP --connected--> [TLS_OUT -->] REPLY --frame--> handed over
+ *              ^                    |            |
+ *              +--refused, closed---+------------+   (conn.c: how often)
+ *   passive:  [HELLO --> [TLS_IN -->]] REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
+ *
+ * HELLO: the first byte of the peer will say whether it speaks TLS. The parts in brackets: unless TLS is off.
  *
  * From any state: ENDED, when the peer closes, violates the protocol, or times out.
  */
-enum conn_state { CONN_TCP, CONN_REPLY, CONN_REQUEST, CONN_ASKED, CONN_ANSWERING, CONN_ENDED };
+enum conn_state {
+	CONN_TCP,
+	CONN_TLS_OUT,
+	CONN_REPLY,
+	CONN_HELLO,
+	CONN_TLS_IN,
+	CONN_REQUEST,
+	CONN_ASKED,
+	CONN_ANSWERING,
+	CONN_ENDED
+};
 
 struct conn {
-	struct list link; /* in listener->half_open; on the active side in conn.c's dial queue */
+	struct list link; /* in a list of its source; on the active side in conn.c's dial queue */
 	struct cm_id *id; /* NULL until a passive connection is presented */
 	struct listener *listener; /* while half open, or waiting to be presented */
+	struct source *source;	   /* as long as that */
 	enum conn_state state;
 	int fd; /* -1 once the stream owns it */
 	struct stream *stream;
@@ -110,8 +125,11 @@ struct conn {
 	struct conn_wish wish;
 	enum request_form form;
 	bool dialled_again;
-	bool rejecting;		     /* ANSWERING: the Reply is a reject */
-	struct qp_link agreed;	     /* ANSWERING */
+	bool secured;		/* TLS_OUT: the handshake is done, the Request waits for its turn */
+	bool plain;		/* the peer does not speak TLS, and need not */
+	struct list shake_link; /* TLS_IN: waits until the engine has time for handshakes */
+	bool rejecting;		/* ANSWERING: the Reply is a reject */
+	struct qp_link agreed;	/* ANSWERING */
 	struct mpa_frame ours, peer; /* peer's private data points into rx */
 	size_t rx_len;
 	size_t tx_len, tx_off;
@@ -137,30 +155,70 @@ void conn_destroy(struct conn *c); /* resets the connection; c may be NULL */
 
 /* ---- listener.c -------------------------------------------------------- */
 
+/* A peer's address, without its port; of IPv6, the network of 64 bits. */
+struct source {
+	struct list link;	/* in listener.sources */
+	struct list turn;	/* in listener.turns, while any is waiting */
+	struct list half_open;	/* conn.link, oldest first: the Request is incomplete */
+	struct list waiting;	/* conn.link, oldest first: Requests not presented yet */
+	struct list shakes;	/* conn.shake_link, oldest first: wait for a handshake */
+	struct list shake_turn; /* in the line of tls.c, while any does */
+	unsigned n_half_open, n_waiting;
+	int family;
+	uint8_t address[8];
+};
+
 struct listener {
 	struct cm_id *id;
 	struct watch watch;
 	struct timer retry;	  /* fires after accept() ran out of descriptors or memory */
-	struct list half_open;	  /* conn.link, oldest first: the Request is incomplete */
-	struct list waiting;	  /* conn.link: Requests not presented yet */
+	struct list sources;	  /* of those below, oldest first */
+	struct list turns;	  /* of those with Requests to be presented, in their turn */
 	struct cm_id *unanswered; /* the id presented last; its asked_by is this listener */
 	struct timer answer;	  /* how long the next Requests wait for its answer */
 	bool in_bulk;		  /* Requests no longer wait for each other */
-	unsigned n_half_open;
+	unsigned n_half_open, n_waiting;
 	unsigned backlog;
-	unsigned undelivered; /* Requests that the program has not fetched */
-	bool short_of_fds;    /* descriptors or memory ran out; until retry */
-	bool paused;	      /* for either reason: accepts no connections */
+	unsigned
+		undelivered; /* Requests that were presented, and that the program has not fetched */
+	uint64_t delivered_at;	  /* when the program last fetched one */
+	uint64_t dropped;	  /* peers that had to make room for others */
+	uint64_t logged, told_at; /* how many of them were logged, and when */
+	bool short_of_fds;	  /* descriptors or memory ran out; until retry */
+	bool paused;		  /* for either reason: accepts no connections */
 };
 
 int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out);
 void listener_destroy(struct listener *l);
-void listener_add(struct listener *l, struct conn *c);
+int listener_add(struct listener *l, struct conn *c);	  /* -ENOMEM */
 void listener_remove(struct listener *l, struct conn *c); /* half open or waiting */
 void listener_asked(struct listener *l, struct conn *c);  /* its Request is complete */
 /* the Request presented last was accepted, rejected or destroyed */
 void listener_answered(struct listener *l);
 void listener_delivered(struct listener *l); /* the program has fetched a Request */
+
+/* ---- tls.c: whether connections are encrypted -------------------------- */
+
+struct id_tls {
+	enum tls_mode mode;
+	struct tls_context *context; /* NULL if off; holds a reference */
+	bool chosen;		     /* by stagdv_set_tls(); otherwise by the environment */
+};
+
+/* Completes the choice of an id that is about to connect or listen. Returns -errno, having logged why. */
+int id_choose_tls(struct cm_id *id);
+void id_drop_tls(struct cm_id *id);
+/* Returns whether a call must fail because rdma-core would carry it out, and TLS is required. */
+bool tls_forbids_real(void);
+
+/*
+ * The engine's time for handshakes of strangers. Returns whether there is some; if not, c waits, and fn is called when
+ * its turn comes. The sources take turns.
+ */
+bool handshake_may_run(struct conn *c, void (*fn)(struct conn *c));
+bool handshake_waits(const struct conn *c);
+void handshake_leave(struct conn *c); /* takes c off the line, if it waits there */
+void handshake_ran(uint64_t ns);      /* reports how long it took */
 
 /* ---- event.c: channels and events -------------------------------------- */
 
@@ -175,6 +233,7 @@ struct cm_event {
 	struct list link;
 	/* the id that waits for its acknowledgement: the listener of a request */
 	struct cm_id *owner;
+	enum rdma_cm_event_type type; /* the program may overwrite the one in cm */
 	uint8_t private_data[CM_MAX_PRIVATE];
 };
 
@@ -197,7 +256,7 @@ int event_post_request(struct cm_id *listener, struct cm_id *child, const struct
 void event_drop(struct cm_id *id);
 void event_move(struct cm_id *id, struct cm_channel *to);
 bool event_pending(struct cm_id *id);
-/* Returns once every fetched event of id is acknowledged. */
+/* Returns once every fetched event of id is acknowledged. Logs which are not, if that takes more than a second. */
 void event_wait_acks(struct cm_id *id);
 
 /* ---- id.c -------------------------------------------------------------- */
@@ -241,13 +300,16 @@ struct cm_id {
 
 	bool reuse, afonly, has_afonly, has_tos; /* options */
 	uint8_t tos;
+	uint8_t ack_timeout; /* see set_ack_timeout() */
 
 	struct ibv_qp_init_attr *ep_attr; /* rdma_create_ep(): for the children of a listener */
 	struct ibv_pd *ep_pd;
 	void *ep_private; /* rdma_create_ep(): ai_connect */
 	size_t ep_private_len;
 
-	unsigned fetched, acked; /* counts of events; see event.c */
+	struct id_tls tls;
+	/* events that the program has fetched and not acknowledged: in all, and by type; see event.c */
+	unsigned owed, owed_of[RDMA_CM_EVENT_TIMEWAIT_EXIT + 1];
 };
 
 static inline struct cm_id *to_cm_id(struct rdma_cm_id *id)
@@ -312,6 +374,8 @@ int address_source(const struct sockaddr *src, const struct sockaddr *dst,
 
 /* Opens a TCP socket with id's options, CLOEXEC and non-blocking. Returns -errno. */
 int socket_open(const struct cm_id *id, int family);
+#define ACK_TIMEOUT_MAX 31
+void socket_limit_silence(const struct cm_id *id, int fd); /* by RDMA_OPTION_ID_ACK_TIMEOUT */
 /*
  * Opens and binds a socket; connections in TIME_WAIT do not prevent it. Port 0 is chosen now, or,
  * for an outgoing connection, by connect(), which may reuse a port that is connected to another

@@ -21,15 +21,20 @@
 
 static void conn_ready(struct watch *w, uint32_t revents);
 static void conn_late(struct timer *t);
+static void send_due_requests(struct work *w);
+static struct work requests_due; /* a connection left the dial queue without a Request */
 
 #define REDIAL_MS 10
 #define FROM(s)	  (1u << (s))
 
-/* For each state, those that it may be entered from. A new connection begins in TCP or REQUEST. */
+/* For each state, those that it may be entered from. A new connection begins in TCP, HELLO or REQUEST. */
 static const unsigned legal_from[] = {
-	[CONN_TCP] = FROM(CONN_TCP) | FROM(CONN_REPLY),
-	[CONN_REPLY] = FROM(CONN_TCP),
-	[CONN_REQUEST] = 0,
+	[CONN_TCP] = FROM(CONN_TCP) | FROM(CONN_TLS_OUT) | FROM(CONN_REPLY),
+	[CONN_TLS_OUT] = FROM(CONN_TCP),
+	[CONN_REPLY] = FROM(CONN_TCP) | FROM(CONN_TLS_OUT),
+	[CONN_HELLO] = 0,
+	[CONN_TLS_IN] = FROM(CONN_HELLO),
+	[CONN_REQUEST] = FROM(CONN_HELLO) | FROM(CONN_TLS_IN),
 	[CONN_ASKED] = FROM(CONN_REQUEST),
 	[CONN_ANSWERING] = FROM(CONN_ASKED),
 	[CONN_ENDED] = FROM(CONN_ASKED),
@@ -50,8 +55,10 @@ static struct conn *conn_new(enum conn_state state)
 	if (!c)
 		return NULL;
 	c->state = state;
+	c->age = engine_age();
 	c->fd = -1;
 	list_init(&c->link);
+	list_init(&c->shake_link);
 	return c;
 }
 
@@ -77,9 +84,13 @@ static void conn_drop_stream(struct conn *c, enum parting how)
 
 static void conn_free(struct conn *c, enum parting how)
 {
+	handshake_leave(c);
 	if (c->listener)
 		listener_remove(c->listener, c);
-	list_del(&c->link);
+	if (!list_empty(&c->link)) { /* others in the dial queue may have waited for c */
+		list_del(&c->link);
+		work_queue(&requests_due, send_due_requests);
+	}
 	if (c->id)
 		c->id->conn = NULL;
 	timer_cancel(&c->timer);
@@ -229,11 +240,18 @@ static bool is_bound_for(const struct conn *c, const struct sockaddr *to, unsign
 	return c->age == age && address_same(destination_of(c), to);
 }
 
+/* Returns whether c waits for its next attempt. */
+static bool waits_to_dial(const struct conn *c)
+{
+	return c->fd < 0 && !c->stream;
+}
+
 static int dial(struct conn *c)
 {
 	const struct sockaddr *dst = destination_of(c);
 	int err;
 
+	c->secured = false;
 	c->fd = dial_socket(c->id);
 	if (c->fd < 0)
 		return c->fd;
@@ -276,7 +294,6 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 		return -ENOMEM;
 	c->id = id;
 	c->turn = ++turns;
-	c->age = engine_age();
 	c->wish = *w;
 	c->form = config()->mpa_rev >= 2 ? REQUEST_ENHANCED : REQUEST_PLAIN;
 	err = dial(c);
@@ -329,7 +346,7 @@ static void redial(struct timer *t)
 
 		if (!is_bound_for(c, (struct sockaddr *)&to, age))
 			continue;
-		behind |= c->fd < 0;
+		behind |= waits_to_dial(c);
 		if (behind)
 			dial_again(c);
 	}
@@ -365,7 +382,7 @@ static bool retry_dial(struct conn *c, int err)
  */
 static bool retry_plain_request(struct conn *c)
 {
-	if (c->form != REQUEST_ENHANCED || c->rx_len)
+	if (c->form != REQUEST_ENHANCED || c->rx_len || c->stream->tls)
 		return false;
 	log_peer(c, -ECONNRESET, "closed the connection on our Request: retrying with a plain one");
 	conn_drop_stream(c, RESET);
@@ -395,16 +412,150 @@ static bool request_sent(struct conn *c, int err)
 	return true;
 }
 
-/* Returns whether an earlier connection waits to dial again. */
+/*
+ * Returns whether an earlier connection waits to dial again; or, if this one is secured, has yet to finish its
+ * handshake.
+ */
 static bool must_wait(struct conn *c)
 {
 	for (struct list *it = c->link.prev; it != &dial_queue; it = it->prev) {
 		struct conn *other = list_entry(it, struct conn, link);
 
-		if (other->fd < 0 && is_bound_for(other, destination_of(c), c->age))
+		if (!is_bound_for(other, destination_of(c), c->age))
+			continue;
+		if (waits_to_dial(other) || (c->secured && other->state == CONN_TLS_OUT))
 			return true;
 	}
 	return false;
+}
+
+static void send_request(struct conn *c)
+{
+	conn_set_state(c, CONN_REPLY);
+	list_del(&c->link);
+	c->wish.encrypted = c->stream->tls != NULL;
+	negotiate_request(&c->wish, c->form, &c->ours);
+	request_sent(c, conn_send(c, &c->ours));
+}
+
+static void log_tls(const struct conn *c, const char *why)
+{
+	const struct cm_id *id = c->listener ? c->listener->id : c->id;
+	static uint64_t warned;
+	uint64_t now = clock_ns();
+	bool loud = !warned || now - warned > 10 * NS_PER_S; /* some programs retry for ever */
+	char name[ADDRESS_STR_LEN];
+
+	log_at(loud ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, "cm %u: %s: no TLS: %s", id->num,
+	       address_str((const struct sockaddr *)&c->stream->peer, name, sizeof(name)), why);
+	if (loud)
+		warned = now;
+}
+
+/*
+ * The peer closed the connection on our hello. Where TLS is not required, it may not speak TLS: retries once without.
+ */
+static bool retry_without_tls(struct conn *c, int err)
+{
+	if (c->id->tls.mode != TLS_ALLOWED || (err != -ECONNRESET && err != -EPIPE))
+		return false;
+	log_peer(c, err, "does not speak TLS: retrying without");
+	c->plain = true;
+	c->was_reset = false;
+	work_queue(&requests_due, send_due_requests);
+	dial_again(c);
+	return true;
+}
+
+static void tls_out_failed(struct conn *c, int err)
+{
+	if (retry_dial(c, err) || retry_without_tls(c, err))
+		return;
+	log_tls(c, stream_tls_why(c->stream));
+	conn_lost(c, err == -ECONNRESET ? -EPROTONOSUPPORT : err, "no TLS");
+}
+
+/*
+ * Sends the Requests whose turn it is, of c and of those behind it. The end of the handshake goes with the Request
+ * (tls_hold_finish()): a server that heard of it earlier might handle the Requests in another order.
+ */
+static void send_requests_from(struct conn *c)
+{
+	struct sockaddr_storage to = c->id->cm.route.addr.dst_storage;
+	struct list *it = &c->link, *next;
+	unsigned age = c->age;
+
+	for (; it != &dial_queue; it = next) {
+		struct conn *at = list_entry(it, struct conn, link);
+
+		next = it->next;
+		if (!is_bound_for(at, (struct sockaddr *)&to, age))
+			continue;
+		if (waits_to_dial(at) || (at->state == CONN_TLS_OUT && !at->secured))
+			return;
+		if (at->state == CONN_TLS_OUT)
+			send_request(at);
+	}
+}
+
+/* A connection failed that others waited for: finds the first of each destination. */
+static void send_due_requests(struct work *w)
+{
+	list_for_each_safe (it, &dial_queue) {
+		struct conn *c = list_entry(it, struct conn, link);
+
+		if (c->age !=
+		    engine_age()) /* a parent's, whose streams a forked child must not use */
+			continue;
+		if (c->state == CONN_TLS_OUT && c->secured && !must_wait(c))
+			send_request(c);
+	}
+}
+
+/* Returns whether the peer is gone, which is reported also where nothing is watched. */
+static bool is_cut(uint32_t revents)
+{
+	return revents & (EPOLLHUP | EPOLLERR);
+}
+
+static void shake_out(struct conn *c)
+{
+	int err = stream_tls_handshake(c->stream);
+
+	if (err == -EAGAIN) {
+		watch_mod(&c->watch, (uint32_t)stream_tls_events(c->stream));
+		return;
+	}
+	if (err) {
+		tls_out_failed(c, err);
+		return;
+	}
+	c->secured = true;
+	watch_mod(&c->watch, 0);
+	if (!must_wait(c))
+		send_requests_from(c);
+}
+
+static void step_tls_out(struct conn *c, uint32_t revents)
+{
+	if (!c->secured)
+		shake_out(c);
+	else if (is_cut(revents)) /* other events are from before the handshake was done */
+		tls_out_failed(c, -ECONNRESET);
+}
+
+static void start_tls_out(struct conn *c)
+{
+	char why[TLS_WHY_LEN];
+	int err = stream_start_tls(c->stream, c->id->tls.context, TLS_CLIENT, why);
+
+	conn_set_state(c, CONN_TLS_OUT);
+	if (err) {
+		log_tls(c, why);
+		conn_lost(c, err, "no TLS");
+		return;
+	}
+	shake_out(c);
 }
 
 /* Called when connect() succeeded or failed. */
@@ -427,10 +578,10 @@ static void connect_finished(struct conn *c)
 		return;
 	}
 	c->fd = -1;
-	conn_set_state(c, CONN_REPLY);
-	list_del(&c->link);
-	negotiate_request(&c->wish, c->form, &c->ours);
-	request_sent(c, conn_send(c, &c->ours));
+	if (c->id->tls.mode == TLS_OFF || c->plain)
+		send_request(c);
+	else
+		start_tls_out(c);
 }
 
 /* Handles earlier connections' results first: two threads may report them in any order. */
@@ -525,6 +676,17 @@ static void conn_replied(struct conn *c)
 	conn_free(c, PEACE);
 }
 
+/* A server that refuses our certificate says so now, after our part of the handshake. */
+static void tls_reply_failed(struct conn *c, int err)
+{
+	if (*stream_tls_why(c->stream))
+		log_tls(c, stream_tls_why(c->stream));
+	if (err == -ENODATA)
+		err = -ECONNRESET;
+	if (!retry_dial(c, err))
+		conn_lost(c, err, "sent no valid Reply");
+}
+
 static void step_reply(struct conn *c)
 {
 	int err;
@@ -534,8 +696,10 @@ static void step_reply(struct conn *c)
 	err = conn_read_frame(c, true);
 	if (err == -EAGAIN)
 		return;
-	if (err == -EPROTO)
+	if (err == -EPROTO && !c->stream->tls)
 		conn_lost(c, err, "sent no valid Reply");
+	else if (err && c->stream->tls)
+		tls_reply_failed(c, err);
 	else if (err)
 		conn_hung_up(c, err);
 	else
@@ -546,7 +710,7 @@ static void step_reply(struct conn *c)
 
 int conn_accepted(struct listener *l, int fd)
 {
-	struct conn *c = conn_new(CONN_REQUEST);
+	struct conn *c = conn_new(l->id->tls.mode == TLS_OFF ? CONN_REQUEST : CONN_HELLO);
 	int err = c ? stream_open_tcp(&c->stream, fd, false) : -ENOMEM;
 
 	assert(engine_locked());
@@ -562,8 +726,10 @@ int conn_accepted(struct listener *l, int fd)
 	}
 	/* like siw, allows a Request half the time of a Reply */
 	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS / 2, conn_late);
-	listener_add(l, c);
-	return 0;
+	err = listener_add(l, c);
+	if (err)
+		conn_free(c, RESET);
+	return err;
 }
 
 int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
@@ -591,12 +757,88 @@ static void step_request(struct conn *c)
 	if (err == -EAGAIN)
 		return;
 	if (err) {
-		conn_lost(c, err == -ENODATA ? -ECONNRESET : err, "sent no valid Request");
+		conn_lost(c, err == -ENODATA ? -ECONNRESET : err,
+			  c->rx_len && c->rx[0] == TLS_HELLO && !c->stream->tls
+				  ? "speaks TLS, which is off here"
+				  : "sent no valid Request");
+		return;
+	}
+	if (c->stream->buffered) { /* of which no event would tell */
+		conn_lost(c, -EPROTO, "sent data before the Reply");
 		return;
 	}
 	timer_cancel(&c->timer);
 	conn_set_state(c, CONN_ASKED);
 	listener_asked(c->listener, c);
+}
+
+static void shake_in(struct conn *c)
+{
+	uint64_t begin = clock_ns();
+	int err;
+
+	if (!handshake_may_run(c, shake_in)) {
+		watch_mod(&c->watch, 0);
+		return;
+	}
+	err = stream_tls_handshake(c->stream);
+	handshake_ran(clock_ns() - begin);
+	if (err == -EAGAIN) {
+		watch_mod(&c->watch, (uint32_t)stream_tls_events(c->stream));
+		return;
+	}
+	if (err) {
+		log_tls(c, stream_tls_why(c->stream));
+		conn_lost(c, err, "the TLS handshake failed");
+		return;
+	}
+	watch_mod(&c->watch, EPOLLIN);
+	conn_set_state(c, CONN_REQUEST);
+	step_request(c); /* which may have come with the handshake */
+}
+
+static void step_tls_in(struct conn *c, uint32_t revents)
+{
+	if (handshake_waits(c) && is_cut(revents))
+		conn_lost(c, -ECONNRESET, "closed the connection in the TLS handshake");
+	else
+		shake_in(c);
+}
+
+static void start_tls_in(struct conn *c)
+{
+	char why[TLS_WHY_LEN];
+	int err = stream_start_tls(c->stream, c->listener->id->tls.context, TLS_SERVER, why);
+
+	if (err) {
+		log_tls(c, why);
+		conn_lost(c, err, "no TLS");
+		return;
+	}
+	conn_set_state(c, CONN_TLS_IN);
+	shake_in(c);
+}
+
+static void step_hello(struct conn *c)
+{
+	int first = tls_first_byte(c->stream->fd);
+
+	if (first == -EAGAIN)
+		return;
+	if (first < 0) {
+		conn_lost(c, first == -ENODATA ? -ECONNRESET : first, "sent no Request");
+		return;
+	}
+	if (first == TLS_HELLO) {
+		start_tls_in(c);
+		return;
+	}
+	if (c->listener->id->tls.mode == TLS_REQUIRED) {
+		conn_lost(c, -EPROTONOSUPPORT, "does not speak TLS, which is required here");
+		return;
+	}
+	conn_set_state(c, CONN_REQUEST);
+	step_request(c);
 }
 
 /*
@@ -653,10 +895,13 @@ static int conn_answer(struct conn *c)
 
 int conn_accept(struct conn *c, const struct conn_wish *w)
 {
+	struct conn_wish wish = *w;
+
 	assert(engine_locked());
 	if (c->state != CONN_ASKED)
 		return -ECONNRESET;
-	negotiate_reply(&c->peer, w, &c->ours, &c->agreed);
+	wish.encrypted = c->stream->tls != NULL;
+	negotiate_reply(&c->peer, &wish, &c->ours, &c->agreed);
 	return conn_answer(c);
 }
 
@@ -703,8 +948,17 @@ static void conn_ready(struct watch *w, uint32_t revents)
 	case CONN_TCP:
 		step_tcp(c);
 		break;
+	case CONN_TLS_OUT:
+		step_tls_out(c, revents);
+		break;
 	case CONN_REPLY:
 		step_reply(c);
+		break;
+	case CONN_HELLO:
+		step_hello(c);
+		break;
+	case CONN_TLS_IN:
+		step_tls_in(c, revents);
 		break;
 	case CONN_REQUEST:
 		step_request(c);

@@ -69,8 +69,11 @@ static void abort_qp(struct stag_qp *qp)
 
 static void id_ended(struct cm_id *id)
 {
+	struct stag_qp *qp = id_qp(id);
+
 	id_set_state(id, ID_CLOSED);
-	event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+	event_post(id, RDMA_CM_EVENT_DISCONNECTED,
+		   qp && atomic_load(&qp->end.timed_out) ? -ETIMEDOUT : 0);
 	event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
 }
 
@@ -258,7 +261,9 @@ static int start_listening(struct cm_id *id, int backlog)
 		return -1;
 	if (id->state != ID_BOUND)
 		return id_error(id, EINVAL, "only a bound id can listen");
-	err = listener_create(id, id->fd, backlog, &id->listener);
+	err = id_choose_tls(id);
+	if (!err)
+		err = listener_create(id, id->fd, backlog, &id->listener);
 	if (err)
 		return id_error(id, -err, "listen");
 	id->fd = -1;
@@ -268,6 +273,8 @@ static int start_listening(struct cm_id *id, int backlog)
 
 STAG_EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 {
+	if (tls_forbids_real())
+		return -1;
 	PASS_TO_REAL(listen(cm, backlog));
 	int ret;
 
@@ -356,7 +363,9 @@ static int start_connecting(struct cm_id *id, const struct rdma_conn_param *para
 		return id_error(id, EINVAL, "connecting requires a resolved route");
 	if (choose_qp(id, param) || make_wish(id, param, STAG_MAX_RD_ATOM, STAG_MAX_RD_ATOM, &wish))
 		return -1;
-	err = conn_connect(id, &wish, &id->conn);
+	err = id_choose_tls(id);
+	if (!err)
+		err = conn_connect(id, &wish, &id->conn);
 	if (err)
 		return id_error(id, -err, "connect");
 	id_set_state(id, ID_CONNECTING);
@@ -365,6 +374,8 @@ static int start_connecting(struct cm_id *id, const struct rdma_conn_param *para
 
 STAG_EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *conn_param)
 {
+	if (tls_forbids_real())
+		return -1;
 	PASS_TO_REAL(connect(cm, conn_param));
 	int ret;
 

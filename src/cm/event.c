@@ -10,16 +10,19 @@
 #include "cm/cm.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/lock.h"
 
-/* Protects fetched and acked of every id. */
+/* Protects owed and owed_of of every id. */
 static struct lock acks_lock = LOCK_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
@@ -112,7 +115,7 @@ static struct cm_event *event_new(struct cm_id *owner, struct cm_id *id,
 	}
 	ev->owner = owner;
 	ev->cm.id = &id->cm;
-	ev->cm.event = type;
+	ev->cm.event = ev->type = type;
 	ev->cm.status = status;
 	list_init(&ev->link);
 	return ev;
@@ -223,12 +226,40 @@ bool event_pending(struct cm_id *id)
 	return false;
 }
 
+/* A program that forgot an acknowledgement waits for ever, and learns what for. */
+static void log_owed(const struct cm_id *id)
+{
+	char types[256] = "";
+	size_t used = 0;
+
+	assert(lock_held(&acks_lock));
+	for (int i = 0; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT && used < sizeof(types); i++)
+		if (id->owed_of[i])
+			used += (size_t)snprintf(types + used, sizeof(types) - used, "%s%u %s",
+						 used ? ", " : "", id->owed_of[i],
+						 rdma_event_str((enum rdma_cm_event_type)i));
+	log_warn("cm %u: its destruction waits for the program: %u events were not acknowledged "
+		 "with rdma_ack_cm_event(): %s",
+		 id->num, id->owed, types);
+}
+
 void event_wait_acks(struct cm_id *id)
 {
+	struct timespec until;
+	bool told = false;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ACKS_PATIENCE_S;
 	HOLD_FOR_SCOPE(&acks_lock);
-	while (id->acked != id->fetched) {
+	while (id->owed) {
 		assert(!engine_locked()); /* the program may need it before it acknowledges */
-		lock_wait(&acks_lock, &acks_changed);
+		if (told) {
+			lock_wait(&acks_lock, &acks_changed);
+		} else if (lock_wait_until(&acks_lock, &acks_changed, &until) == ETIMEDOUT &&
+			   id->owed) {
+			log_owed(id);
+			told = true;
+		}
 	}
 }
 
@@ -243,7 +274,8 @@ static struct cm_event *fetch_event(struct cm_channel *ch)
 	ev = list_entry(ch->events.next, struct cm_event, link);
 	list_del(&ev->link);
 	HOLD_FOR_SCOPE(&acks_lock);
-	ev->owner->fetched++;
+	ev->owner->owed++;
+	ev->owner->owed_of[ev->type]++;
 	return ev;
 }
 
@@ -310,7 +342,8 @@ STAG_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 	if (!event)
 		return id_error(NULL, EINVAL, "no event to acknowledge");
 	lock_acquire(&acks_lock);
-	ev->owner->acked++;
+	ev->owner->owed--;
+	ev->owner->owed_of[ev->type]--;
 	pthread_cond_broadcast(&acks_changed);
 	lock_release(&acks_lock);
 	free(ev);

@@ -116,6 +116,7 @@ void id_destroy(struct cm_id *id)
 	event_wait_acks(id);
 	if (id->sync)
 		cm_channel_close(id->cm.channel);
+	id_drop_tls(id);
 	free(id->ep_attr);
 	free(id->ep_private);
 	free(id);
@@ -145,6 +146,8 @@ int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
 		return err;
 	id->tos = listener->tos;
 	id->has_tos = listener->has_tos;
+	id->ack_timeout = listener->ack_timeout;
+	socket_limit_silence(id, c->stream->fd);
 	id->cm.route.addr.src_storage = c->stream->local;
 	id->cm.route.addr.dst_storage = c->stream->peer;
 	address_unmap(&id->cm.route.addr.src_storage);

@@ -20,7 +20,8 @@
 static unsigned agreed_caps(unsigned caps, const struct mpa_frame *req, enum shot_encoding e)
 {
 	caps &= OUR_CAPS | (e != SHOT_NONE ? MPA_EXT_ONE_SHOT : 0) |
-		(req->flags & MPA_ESCAPE_OFFER ? MPA_EXT_ESCAPE : 0);
+		(req->flags & MPA_ESCAPE_OFFER ? MPA_EXT_ESCAPE : 0) |
+		(req->flags & MPA_SUM_OFFER ? MPA_EXT_SUM : 0);
 	return e == SHOT_LITERAL ? caps & ~(unsigned)MPA_EXT_IMM : caps;
 }
 
@@ -29,14 +30,16 @@ static uint16_t least(uint16_t a, uint16_t b)
 	return a < b ? a : b;
 }
 
-static uint8_t our_demands(void)
+/* TLS protects every byte already: then a CRC is not requested. */
+static uint8_t our_demands(const struct conn_wish *w)
 {
-	return (uint8_t)((config()->crc ? MPA_CRC : 0) | (config()->markers ? MPA_MARKERS : 0));
+	return (uint8_t)((config()->crc && !w->encrypted ? MPA_CRC : 0) |
+			 (config()->markers ? MPA_MARKERS : 0));
 }
 
 void negotiate_request(const struct conn_wish *w, enum request_form form, struct mpa_frame *req)
 {
-	*req = (struct mpa_frame){.flags = our_demands(),
+	*req = (struct mpa_frame){.flags = our_demands(w),
 				  .rev = 1,
 				  .private_data = w->private_data,
 				  .private_len = w->private_len};
@@ -45,7 +48,7 @@ void negotiate_request(const struct conn_wish *w, enum request_form form, struct
 	req->rev = 2;
 	req->flags |= MPA_ENHANCED;
 	if (config()->extensions)
-		req->flags |= MPA_EXT_OFFER | MPA_ESCAPE_OFFER |
+		req->flags |= MPA_EXT_OFFER | MPA_ESCAPE_OFFER | MPA_SUM_OFFER |
 			      (config()->one_shot ? MPA_SHOT_OFFER : 0);
 	req->p2p = config()->p2p;
 	req->rtr = req->p2p ? OUR_RTR : 0;
@@ -131,7 +134,7 @@ void negotiate_reply(const struct mpa_frame *req, const struct conn_wish *w, str
 		     struct qp_link *link)
 {
 	reply_base(req, w, rep);
-	rep->flags |= (uint8_t)(our_demands() | (req->flags & MPA_CRC));
+	rep->flags |= (uint8_t)(our_demands(w) | (req->flags & MPA_CRC));
 	*link = (struct qp_link){.p2p = rep->p2p};
 	reply_extensions(req, rep, link);
 	link_from_frames(rep, req, link);

@@ -70,10 +70,20 @@ static int set_afonly(struct cm_id *id, const void *val, size_t len)
 	return rebind(id);
 }
 
-/* Accepts a timeout of InfiniBand's transport; TCP has its own. */
-static int set_ack_timeout(struct cm_id *id, size_t len)
+/*
+ * How long a peer may leave bytes unacknowledged, or take none, before the connection ends: 4.096 us
+ * times two to the power of the value; 0: TCP's own limits. As on InfiniBand it is for connections
+ * that are set up later; and here for a request that is being answered, too.
+ */
+static int set_ack_timeout(struct cm_id *id, const void *val, size_t len)
 {
-	return len == sizeof(uint8_t) && id->cm.qp_type == IBV_QPT_RC ? 0 : -EINVAL;
+	if (len != sizeof(id->ack_timeout) || id->cm.qp_type != IBV_QPT_RC)
+		return -EINVAL;
+	memcpy(&id->ack_timeout, val, len);
+	id->ack_timeout &= ACK_TIMEOUT_MAX;
+	if (id->conn && id->conn->stream)
+		socket_limit_silence(id, id->conn->stream->fd);
+	return 0;
 }
 
 static int set_option(struct cm_id *id, int level, int name, const void *val, size_t len)
@@ -90,7 +100,7 @@ static int set_option(struct cm_id *id, int level, int name, const void *val, si
 	case RDMA_OPTION_ID_AFONLY:
 		return set_afonly(id, val, len);
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
-		return set_ack_timeout(id, len);
+		return set_ack_timeout(id, val, len);
 	default:
 		return -ENOSYS;
 	}

@@ -36,7 +36,7 @@ static const struct real_cm *chosen;
 
 static void choose(void)
 {
-	const char *want = getenv("STAG_CM");
+	const char *want = secure_getenv("STAG_CM");
 	unsigned missing;
 
 	if (!want || strcmp(want, "real") != 0 || !real_devices_exist())

@@ -36,13 +36,17 @@ static void find_calls(void)
 		{"stagdv_modify_store_qp", (void **)&found.modify_qp},
 		{"stagdv_wr_barrier", (void **)&found.barrier},
 		{"stagdv_adopt", (void **)&found.adopt},
+		{"stagdv_create_tls", (void **)&found.create_tls},
+		{"stagdv_destroy_tls", (void **)&found.destroy_tls},
+		{"stagdv_set_tls", (void **)&found.set_tls},
+		{"stagdv_query_tls", (void **)&found.query_tls},
 		{"stagdv_query_qp", (void **)&found.query_qp},
 		{"stagdv_query_qp_counters", (void **)&found.query_counters},
 		{"stagdv_post_send_advertise", (void **)&found.advertise},
 		{"stagdv_withdraw", (void **)&found.withdraw},
 	};
 
-	const char *want = getenv("STAG_DV");
+	const char *want = secure_getenv("STAG_DV");
 
 	complete = !want || strcmp(want, "off") != 0;
 	if (!complete)

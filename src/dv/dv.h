@@ -31,6 +31,10 @@ struct dv {
 
 	/* connections, and one-shot sends */
 	typeof(stagdv_adopt) *adopt;
+	typeof(stagdv_create_tls) *create_tls;
+	typeof(stagdv_destroy_tls) *destroy_tls;
+	typeof(stagdv_set_tls) *set_tls;
+	typeof(stagdv_query_tls) *query_tls;
 	typeof(stagdv_query_qp) *query_qp;
 	typeof(stagdv_query_qp_counters) *query_counters;
 	typeof(stagdv_post_send_advertise) *advertise;

@@ -8,6 +8,8 @@
  */
 #include "verbs/verbs.h"
 
+#include "adapter/misuse.h"
+
 static struct stag_qp *to_qp(struct ibv_qp_ex *ex)
 {
 	return container_of(ex, struct stag_qp, ibv_ex);
@@ -36,7 +38,8 @@ static struct wqe *current_wqe(struct stag_qp *qp)
 
 static void refuse_opcode(struct stag_qp *qp, uint32_t opcode)
 {
-	log_info("qp %u: opcode %u is not in its send_ops_flags", qp->ibv.qp_num, opcode);
+	misuse(__func__, qp->ibv.qp_num, "qp %u: opcode %u is not in its send_ops_flags",
+	       qp->ibv.qp_num, opcode);
 	note_error(qp, EINVAL);
 }
 

@@ -18,7 +18,7 @@
 size_t ddp_encode(const struct ddp_hdr *h, uint8_t *buf)
 {
 	buf[0] = (uint8_t)((h->tagged ? DDP_T : 0) | (h->last ? DDP_L : 0) |
-			   (h->bits & DDP_BITS_MASK) | DDP_VERSION);
+			   (h->bits & DDP_BITS_MASK) | (h->summed ? DDP_SUM : 0) | DDP_VERSION);
 	buf[1] = (uint8_t)(RDMAP_VERSION | (h->rsv & RDMAP_RSV_MASK) |
 			   (h->opcode & RDMAP_OPCODE_MASK));
 	if (h->tagged) {
@@ -51,6 +51,7 @@ struct wire_fault ddp_decode(const uint8_t *buf, struct ddp_hdr *h)
 	*h = (struct ddp_hdr){
 		.tagged = buf[0] & DDP_T,
 		.last = buf[0] & DDP_L,
+		.summed = buf[0] & DDP_SUM,
 		.opcode = buf[1] & RDMAP_OPCODE_MASK,
 		.rsv = buf[1] & RDMAP_RSV_MASK,
 		.bits = buf[0] & DDP_BITS_MASK,

@@ -45,14 +45,15 @@ enum mpa_flag {
 	MPA_SHOT_OFFER = 0x04,	 /* stag, requests: offers one-shot sends, in any encoding */
 	MPA_EXT_OFFER = 0x02,	 /* stag, requests: offers the extensions (a reserved bit) */
 	MPA_EXT_ACCEPT = 0x01,	 /* stag, replies: accepts; an extension block follows */
+	MPA_SUM_OFFER = 0x01,	 /* stag, requests: offers sums of headers (DDP_SUM) */
 };
 
 enum mpa_rtr { MPA_RTR_SEND = 1, MPA_RTR_WRITE = 2, MPA_RTR_READ = 4 };
 
 /*
  * The extensions that two stag peers may use beyond RFC 5040. Every peer of version 1 accepts
- * them all, except one-shot sends and the escape, which a request has to offer: there are peers
- * of version 1 without them.
+ * them all, except one-shot sends, the escape and the sums, which a request has to offer: there
+ * are peers of version 1 without them.
  */
 enum mpa_ext_cap {
 	MPA_EXT_IMM = 0x0001,	   /* RFC 7306 immediate data */
@@ -62,6 +63,7 @@ enum mpa_ext_cap {
 	MPA_EXT_ONE_SHOT = 0x0010, /* sends that advertise and close STags */
 	MPA_EXT_FLUSH = 0x0020,	   /* RDMAP_ESCAPE with RDMAP_SUB_FLUSH */
 	MPA_EXT_ESCAPE = 0x0040,   /* RDMAP_ESCAPE with other subtypes */
+	MPA_EXT_SUM = 0x0080,	   /* with CRC: DDP_SUM in every long FPDU */
 };
 
 struct mpa_ext {
@@ -216,6 +218,17 @@ const char *wire_fault_str(struct wire_fault f);
 #define DDP_CLOSE	 0x20 /* SHOT_BITS: bit 13 of the control word, where 0 is the lowest */
 #define DDP_ADVERTISE	 0x10 /* and bit 12; both are reserved for standard peers */
 
+/*
+ * MPA_EXT_SUM: this bit says that the header is followed by DDP_SUM_LEN bytes, the CRC32C of the
+ * FPDU so far (its length field and the header), and then by the payload. The receiver knows
+ * from them that the header is right before the rest has arrived, and so where to place the
+ * payload. They are part of the ULPDU, and the FPDU's own CRC covers them. If CRC is on, an FPDU
+ * of more than FPDU_UNSUMMED bytes has a sum; a shorter one may. Control messages have none.
+ */
+#define DDP_SUM	      0x08
+#define DDP_SUM_LEN   4
+#define FPDU_UNSUMMED 8192
+
 enum ddp_qn { QN_SEND = 0, QN_READ = 1, QN_TERMINATE = 2, QN_ATOMIC = 3, QN_COUNT = 4 };
 
 enum rdmap_op {
@@ -278,6 +291,7 @@ static inline uint32_t rdmap_escape_ulp(enum rdmap_subtype subtype)
 struct ddp_hdr {
 	bool tagged;
 	bool last;
+	bool summed;	/* DDP_SUM; without MPA_EXT_SUM a reserved bit */
 	uint8_t opcode; /* enum rdmap_op */
 	uint8_t rsv;	/* RDMAP's reserved bits as received (RDMAP_RSV_SE) */
 	uint8_t bits;	/* DDP's reserved bits, of which DDP_CLOSE and DDP_ADVERTISE are used */
@@ -293,7 +307,7 @@ static inline size_t ddp_hdr_len(uint8_t first)
 	return first & DDP_T ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN;
 }
 
-/* Encodes a header (DV and RV are 1). Returns its length. */
+/* Encodes a header (DV and RV are 1). Returns its length, without a sum. */
 size_t ddp_encode(const struct ddp_hdr *h, uint8_t *buf);
 
 /*

@@ -95,7 +95,7 @@ STAG_EXPORT struct stag_xfer *stag_xfer_create(const struct stag_xfer_attr *attr
 		return NULL;
 	}
 	x->id = (uint8_t)atomic_fetch_add(&next_id, 1);
-	x->check_every = getenv("STAG_XFER_CHECK") ? 1 + x->descriptors / 128 : 0;
+	x->check_every = secure_getenv("STAG_XFER_CHECK") ? 1 + x->descriptors / 128 : 0;
 	fill_pool(x);
 	return x;
 }

@@ -4,11 +4,13 @@
  * can disturb it.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -121,6 +123,19 @@ static void query_reports_traffic(void **state)
 	pair_close(&p);
 }
 
+static void assert_tls_is_told(const json_t *qp)
+{
+	const json_t *tls = json_object_get(qp, "tls");
+
+	if (!getenv("STAG_TLS")) {
+		assert_true(json_is_null(tls));
+		return;
+	}
+	assert_string_equal(string_field(tls, "version"), "TLSv1.3");
+	assert_string_equal(string_field(tls, "cipher"), "TLS_AES_128_GCM_SHA256");
+	assert_true(json_is_false(json_object_get(tls, "kernel")));
+}
+
 static void query_lists_queue_pairs(void **state)
 {
 	struct stagdv_counters c;
@@ -135,6 +150,7 @@ static void query_lists_queue_pairs(void **state)
 	assert_int_equal(stagdv_query_qp_counters(p.a.qp, &c, sizeof(c)), 0);
 	assert_string_equal(string_field(a, "state"), "RTS");
 	assert_string_equal(string_field(a, "kind"), getenv("STAG_EXTENSIONS") ? "iwarp" : "stag");
+	assert_tls_is_told(a);
 	assert_string_equal(string_field(a, "local"), string_field(b, "peer"));
 	assert_string_equal(string_field(a, "peer"), string_field(b, "local"));
 	assert_int_equal(number_field(a, "posts"), c.posts);
@@ -400,6 +416,47 @@ static void client_that_does_not_read_does_not_delay_others(void **state)
 	for (int i = 0; i < 4096; i++)
 		assert_int_equal(ibv_dereg_mr(mr[i]), 0);
 	close(fd);
+	pair_close(&p);
+}
+
+/* Sets the limit so that the next descriptor exceeds it. Returns the limit as it was. */
+static struct rlimit run_out_of_descriptors(void)
+{
+	struct rlimit was, none;
+	int next = dup(0);
+
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = was;
+	none.rlim_cur = (rlim_t)next;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	return was;
+}
+
+/* A client that cannot be accepted costs no processor time, and is answered once there is a descriptor. */
+static void queries_without_a_descriptor_do_not_spin(void **state)
+{
+	struct sockaddr_un a;
+	socklen_t size = name_of(&a, getpid());
+	struct pollfd client = {.events = POLLIN};
+	struct rlimit was;
+	uint64_t used;
+	struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(client.fd >= 0);
+	was = run_out_of_descriptors();
+	assert_int_equal(connect(client.fd, (struct sockaddr *)&a, size), 0);
+	assert_int_equal(send(client.fd, "counters\n", 9, MSG_NOSIGNAL), 9);
+	used = clock_read(CLOCK_PROCESS_CPUTIME_ID);
+	/* Longer than several of its pauses, unless a query from elsewhere ends meanwhile and frees a descriptor. */
+	poll(&client, 1, 500);
+	used = clock_read(CLOCK_PROCESS_CPUTIME_ID) - used;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_in_range(used, 0, 150 * NS_PER_MS); /* a thread that spins takes up to 500 */
+	assert_int_equal(poll(&client, 1, 60000), 1);
+	expect_closed(client.fd);
 	pair_close(&p);
 }
 
@@ -784,6 +841,7 @@ int main(void)
 		cmocka_unit_test(malformed_query_is_not_answered),
 		cmocka_unit_test(stalled_client_is_disconnected),
 		cmocka_unit_test(client_that_does_not_read_does_not_delay_others),
+		cmocka_unit_test(queries_without_a_descriptor_do_not_spin),
 		cmocka_unit_test(query_by_another_user_is_not_answered),
 		cmocka_unit_test(forked_child_serves_its_own_queries),
 	};

@@ -327,7 +327,7 @@ static void sink_of_another_domain_is_logged(void **state)
 	expect_failed(&p->a, id, IBV_WC_LOC_PROT_ERR);
 	expect_both_over(p);
 	expect_zeroes(theirs->at, 64);
-	expect_logged("of a read's sink: the region is of another protection domain");
+	expect_logged("the region is of protection domain ");
 }
 
 static void source_beyond_its_region_is_logged(void **state)
@@ -339,7 +339,7 @@ static void source_beyond_its_region_is_logged(void **state)
 	expect_failed(&p->a, id, IBV_WC_LOC_PROT_ERR);
 	expect_both_over(p);
 	expect_zeroes(lent->at, 64);
-	expect_logged("the range is outside of the region");
+	expect_logged("outside of the region, which is from ");
 }
 
 static void request_with_too_many_sges_is_logged(void **state)
@@ -349,7 +349,7 @@ static void request_with_too_many_sges_is_logged(void **state)
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 5}, *bad;
 
 	assert_int_equal(ibv_post_send(p->a.qp, &wr, &bad), EINVAL);
-	expect_logged("more SGEs than the queue pair has");
+	expect_logged("5 SGEs, the queue pair was made with ");
 }
 
 #define STORY(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)

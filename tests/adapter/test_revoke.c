@@ -9,13 +9,16 @@
  */
 #include "side.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/engine.h"
 #include "adapter/qp.h"
+#include "adapter/stream.h"
 #include "dice.h"
 
 #define LEN	(1u << 20)
@@ -45,6 +48,7 @@ static size_t count_foreign_bytes(const uint8_t *at, size_t len)
 
 static pthread_mutex_t *_Atomic ambush; /* the next trylock of this lock by a poller is held up */
 static atomic_bool caught, may_go;
+static __thread bool is_poller;
 
 int __real_pthread_mutex_trylock(pthread_mutex_t *m);
 int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
@@ -53,7 +57,7 @@ int __wrap_pthread_mutex_trylock(pthread_mutex_t *m)
 {
 	pthread_mutex_t *want = m;
 
-	if (atomic_load_explicit(&ambush, memory_order_relaxed) == m &&
+	if (is_poller && atomic_load_explicit(&ambush, memory_order_relaxed) == m &&
 	    atomic_compare_exchange_strong(&ambush, &want, NULL)) {
 		atomic_store(&caught, true);
 		while (!atomic_load(&may_go))
@@ -73,6 +77,7 @@ static void *poll_on(void *arg)
 	struct poller *p = arg;
 	struct ibv_wc wc[DEPTH];
 
+	is_poller = true;
 	while (!atomic_load(&p->over))
 		if (ibv_poll_cq(p->cq, DEPTH, wc) == 0)
 			sched_yield();
@@ -91,8 +96,21 @@ static void poller_stop(struct poller *p)
 	pthread_join(p->thread, NULL);
 }
 
+/* Returns with the engine lock held: until it is released, only the poller reads the queue pair's socket. */
+static void leave_to_poller(struct stag_qp *qp)
+{
+	for (;;) {
+		await(atomic_load(&qp->progress.claimed_by));
+		engine_lock();
+		if (atomic_load(&qp->progress.claimed_by))
+			return;
+		engine_unlock(); /* the engine has it back: the poller was slow */
+	}
+}
+
 static void late_poller_places_nothing(void **state)
 {
+	struct stag_qp *qp;
 	struct pair p;
 	struct poller poller;
 	struct region *from, *to;
@@ -104,16 +122,17 @@ static void late_poller_places_nothing(void **state)
 	atomic_store(&caught, false);
 	atomic_store(&may_go, false);
 	poller_start(&poller, p.b.rcq);
-	await(atomic_load(
-		&to_stag_qp(p.b.qp)
-			 ->progress.claimed_by)); /* so that no other thread reads the socket */
-	atomic_store(&ambush, &to_stag_qp(p.b.qp)->rx_lock.mutex);
+	qp = to_stag_qp(p.b.qp);
+	leave_to_poller(qp);
+	atomic_store(&ambush, &qp->rx_lock.mutex);
 	await(atomic_load(&caught));
 	expect_sent(&p.a, post_write(&p.a, from, 0, 64, to, 0));
+	await(qp->stream->ops->ready(qp->stream) & POLLIN);
 	to_error(&p.b);
 	memset(to->at, MINE, 64);
 	atomic_store(&may_go, true);
 	poller_stop(&poller);
+	engine_unlock();
 	assert_int_equal(count_foreign_bytes(to->at, 64), 0);
 	pair_close(&p);
 }

@@ -279,13 +279,23 @@ static void read_request_ring_survives_index_wrap(void **state)
 	bench_close(&b);
 }
 
-/* Appends the peer's FPDU: a header and payload bytes, with a CRC if the link has one. */
+/*
+ * Appends the peer's FPDU: a header and payload bytes, with a CRC and a sum of the header if the
+ * link has them.
+ */
 static void peer_fpdu(struct bench *b, const struct ddp_hdr *h, uint8_t fill, size_t payload)
 {
 	uint8_t *p = b->pit.in + b->pit.in_len;
-	size_t hdr = ddp_encode(h, p + MPA_LEN_FIELD), total = fpdu_len(hdr + payload);
+	struct ddp_hdr summed = *h;
+	size_t hdr, total;
 
+	tx_sum_header(b->qp, &summed, payload);
+	hdr = ddp_encode(&summed, p + MPA_LEN_FIELD) + (summed.summed ? DDP_SUM_LEN : 0);
+	total = fpdu_len(hdr + payload);
 	put_be16(p, (uint16_t)(hdr + payload));
+	if (summed.summed)
+		crc32c_put(p + MPA_LEN_FIELD + hdr - DDP_SUM_LEN,
+			   crc32c_update(CRC32C_INIT, p, MPA_LEN_FIELD + hdr - DDP_SUM_LEN));
 	memset(p + MPA_LEN_FIELD + hdr, fill, payload);
 	memset(p + MPA_LEN_FIELD + hdr + payload, 0, total - MPA_LEN_FIELD - hdr - payload);
 	peer_sent(b, total);
@@ -599,7 +609,10 @@ static void half_sent_response_under_crc_continues_with_old_bytes(void **state)
 	}
 }
 
-/* A program that polls a write's last bytes sees them after the CRC has been checked. */
+/*
+ * A program that polls a write's last bytes sees them after the CRC has been checked, though the
+ * others are placed as they come.
+ */
 static void last_bytes_of_a_write_are_placed_after_its_crc(void **state)
 {
 	enum { LEN = 40000 };
@@ -609,6 +622,7 @@ static void last_bytes_of_a_write_are_placed_after_its_crc(void **state)
 	size_t all;
 
 	link.crc = true;
+	link.caps |= MPA_EXT_SUM;
 	bench_open(&b, &link);
 	h.stag = b.mr->rkey;
 	h.to = (uintptr_t)b.memory;
@@ -632,9 +646,37 @@ static void last_bytes_of_a_write_are_placed_after_its_crc(void **state)
 	bench_close(&b);
 }
 
+/* Without a sum of its own a header may be wrong until the CRC has been checked. */
+static void write_without_a_sum_is_placed_after_its_crc(void **state)
+{
+	enum { LEN = 40000 };
+	struct qp_link link = plain;
+	struct ddp_hdr h = {.tagged = true, .last = true, .opcode = RDMAP_WRITE};
+	struct bench b;
+	size_t all;
+
+	link.crc = true;
+	bench_open(&b, &link);
+	h.stag = b.mr->rkey;
+	h.to = (uintptr_t)b.memory;
+	memset(b.memory, 0, LEN);
+	peer_fpdu(&b, &h, 0xaa, LEN);
+	all = b.pit.in_len;
+	for (size_t part = 1; part < all; part += 1 + part / 2) {
+		b.pit.in_len = part;
+		qp_progress(b.qp);
+		assert_int_equal(b.memory[0], 0);
+	}
+	b.pit.in_len = all;
+	qp_progress(b.qp);
+	for (size_t at = 0; at < LEN; at++)
+		assert_int_equal(b.memory[at], 0xaa);
+	bench_close(&b);
+}
+
 /* ---- runs of full segments ---- */
 
-#define FULL	(MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+#define FULL	(MPA_MAX_ULPDU - DDP_TAGGED_LEN) /* without a sum */
 #define AROUND	40 /* bytes before and behind the end of a segment that hold all its fields */
 #define RUN_END 100
 
@@ -645,26 +687,29 @@ static void last_bytes_of_a_write_are_placed_after_its_crc(void **state)
 static void peer_writes_run(struct bench *b, uint32_t broken, const struct ddp_hdr *how)
 {
 	struct ddp_hdr h = {.tagged = true, .opcode = RDMAP_WRITE, .stag = b->mr->rkey};
+	uint32_t full = qp_full(b->qp);
 
 	for (uint32_t i = 0; i <= RDMAP_FULL_RUN; i++) {
 		h.rsv = i ? 0 : RDMAP_RSV_FULL_RUN;
-		h.to = (uintptr_t)b->memory + i * FULL + (i == broken ? how->to : 0);
+		h.to = (uintptr_t)b->memory + i * full + (i == broken ? how->to : 0);
 		h.last = i == broken && how->last;
-		peer_fpdu(b, &h, (uint8_t)(i + 1), FULL);
+		peer_fpdu(b, &h, (uint8_t)(i + 1), full);
 	}
-	h.to = (uintptr_t)b->memory + (RDMAP_FULL_RUN + 1) * FULL;
+	h.to = (uintptr_t)b->memory + (RDMAP_FULL_RUN + 1) * full;
 	h.last = true;
 	peer_fpdu(b, &h, RDMAP_FULL_RUN + 2, RUN_END);
 }
 
 static void assert_run_placed(const struct bench *b)
 {
+	uint32_t full = qp_full(b->qp);
+
 	for (uint32_t i = 0; i <= RDMAP_FULL_RUN; i++)
-		for (uint32_t at = 0; at < FULL; at++)
-			if (b->memory[i * FULL + at] != i + 1)
+		for (uint32_t at = 0; at < full; at++)
+			if (b->memory[i * full + at] != i + 1)
 				fail_msg("segment %u: wrong byte at %u", i, at);
-	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL], RDMAP_FULL_RUN + 2);
-	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL + RUN_END], 0);
+	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * full], RDMAP_FULL_RUN + 2);
+	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * full + RUN_END], 0);
 	assert_int_equal(atomic_load(&b->qp->state), QP_RTS);
 }
 
@@ -691,7 +736,9 @@ static void run_lands_wherever_it_is_cut(void **state)
 	struct bench *b = malloc(sizeof(*b));
 
 	assert_non_null(b);
-	for (int i = 0; i < 2; i++, link.crc = true) {
+	for (int i = 0; i < 3; i++) {
+		link.crc = i > 0;
+		link.caps |= i > 1 ? MPA_EXT_SUM : 0;
 		bench_open(b, &link);
 		for (uint32_t k = 1; k <= RDMAP_FULL_RUN + 1; k += 1 + k / 2)
 			for (size_t at = k * fpdu - AROUND; at < k * fpdu + AROUND; at += 3)
@@ -732,12 +779,13 @@ static void terminate_in_a_run_is_recognized(void **state)
 	struct bench *b = malloc(sizeof(*b));
 
 	assert_non_null(b);
+	link.caps |= MPA_EXT_SUM;
 	for (uint32_t before = 1; before < RDMAP_FULL_RUN; before++, link.crc = !link.crc) {
 		bench_open(b, &link);
 		h.stag = b->mr->rkey;
 		for (uint32_t i = 0; i < before; i++) {
-			h.to = (uintptr_t)b->memory + i * FULL;
-			peer_fpdu(b, &h, 1, FULL);
+			h.to = (uintptr_t)b->memory + i * qp_full(b->qp);
+			peer_fpdu(b, &h, 1, qp_full(b->qp));
 		}
 		peer_fpdu(b, &end, 0, 20);
 		qp_progress(b->qp);
@@ -797,6 +845,7 @@ int main(void)
 		cmocka_unit_test(half_sent_response_is_not_continued_from_memory_taken_back),
 		cmocka_unit_test(half_sent_response_under_crc_continues_with_old_bytes),
 		cmocka_unit_test(last_bytes_of_a_write_are_placed_after_its_crc),
+		cmocka_unit_test(write_without_a_sum_is_placed_after_its_crc),
 		cmocka_unit_test(run_lands_wherever_it_is_cut),
 		cmocka_unit_test(broken_run_ends_the_stream),
 		cmocka_unit_test(terminate_in_a_run_is_recognized),

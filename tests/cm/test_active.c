@@ -94,7 +94,7 @@ static void request_offers_our_capabilities(void **state)
 
 	assert_int_equal(p->req.f.rev, 2);
 	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER | MPA_SHOT_OFFER |
-						 MPA_ESCAPE_OFFER);
+						 MPA_ESCAPE_OFFER | MPA_SUM_OFFER);
 	assert_true(p->req.f.p2p);
 	assert_int_equal(p->req.f.rtr, MPA_RTR_WRITE | MPA_RTR_READ);
 	assert_int_equal(p->req.f.ord, 5);

@@ -18,7 +18,7 @@ at_home_pool() {
 # Puts the bytes of file $1, which are too long for a message, and reads them by name; inserts, updates and reads a value by its pointer.
 use_pool_from_home() {
 	local pool=client@127.0.0.1:$relay_port secret=(--secret-file "$dir/traces/pool-secret") pointer
-	at_home_pool put "$pool" bytes "$1" "${secret[@]}" >"$dir/ours"
+	at_home_pool put "$pool" bytes --file "$1" "${secret[@]}" >"$dir/ours"
 	at_home_pool get "$pool" bytes "${secret[@]}" | cmp - "$1"
 	because 'the value is another' $?
 	pointer=$(at_home_pool put "$pool" --insert --value before "${secret[@]}" | tail -n 1)
@@ -54,7 +54,7 @@ client_on_siw() {
 	wait_listen "$port" "$server"
 	secrets=$(base64 -w0 "$pool/here/secrets")
 	linux umask "077; echo $secrets | base64 -d >/tmp/secret; head -c 300001 /dev/urandom >/tmp/bytes"
-	for what in 'put POOL bytes /tmp/bytes' 'get POOL bytes /tmp/back' 'put POOL word --value hello' 'ls POOL'; do
+	for what in 'put POOL bytes --file /tmp/bytes' 'get POOL bytes --file /tmp/back' 'put POOL word --value hello' 'ls POOL'; do
 		linux on-siw stag pool "${what/POOL/client@$host:$port}" --secret-file /tmp/secret
 	done
 	linux cmp /tmp/bytes /tmp/back

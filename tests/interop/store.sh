@@ -69,9 +69,10 @@ peer_reads_it() {
 	visits read open 8
 }
 
+# A peer without a right does not learn whether there is such a partition: the reason is the same.
 peer_is_refused() {
 	visits refused closed 1
-	visits refused nothing 2
+	visits refused nothing 1
 }
 
 peer_is_denied() {
@@ -80,7 +81,7 @@ peer_is_denied() {
 		visits trespass fixed "$how"
 		status=$denied
 		[[ $how != write ]] || status=5 # the read after it is flushed
-		[[ $(<"$dir/theirs") == "$how: status $status,"* ]] || reason+="${reason:+, }$(<"$dir/theirs")"
+		grep -q "^$how: status $status," "$dir/theirs" || reason+="${reason:+, }$(<"$dir/theirs")"
 	done
 	visits read open 8
 }

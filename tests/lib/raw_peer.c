@@ -170,6 +170,7 @@ static void apply_negotiation(struct raw_peer *p, const struct raw_wish *w,
 			      const struct mpa_frame *theirs)
 {
 	p->crc = (mpa_flags_requested(w) | theirs->flags) & MPA_CRC;
+	p->sums = p->crc && w->sums;
 	p->markers_tx = theirs->flags & MPA_MARKERS;
 	p->markers_rx = mpa_flags_requested(w) & MPA_MARKERS;
 }
@@ -180,7 +181,7 @@ void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
 
 	if (!w->plain) {
 		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0) |
-			     (w->escape ? MPA_ESCAPE_OFFER : 0) |
+			     (w->escape ? MPA_ESCAPE_OFFER : 0) | (w->sums ? MPA_SUM_OFFER : 0) |
 			     (w->one_shot ? MPA_SHOT_OFFER : 0);
 		req.ird = w->ird ? w->ird : 8;
 		req.ord = w->ord ? w->ord : 8;
@@ -198,6 +199,7 @@ void raw_take_reply(struct raw_peer *p, const struct raw_wish *w)
 	take_frame(p, true, room, &rep);
 	assert_false(rep.flags & MPA_REJECT);
 	assert_int_equal(!!(rep.flags & MPA_EXT_ACCEPT), w->extensions);
+	assert_int_equal(!!(rep.ext.caps & MPA_EXT_SUM), w->sums);
 	p->one_shot = rep.ext.encoding;
 	apply_negotiation(p, w, &rep);
 }
@@ -218,7 +220,8 @@ void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
 		rep.ext = (struct mpa_ext){.version = 1,
 					   .encoding = w->one_shot,
 					   .caps = OUR_CAPS | (w->one_shot ? MPA_EXT_ONE_SHOT : 0) |
-						   (w->escape ? MPA_EXT_ESCAPE : 0)};
+						   (w->escape ? MPA_EXT_ESCAPE : 0) |
+						   (w->sums ? MPA_EXT_SUM : 0)};
 		p->one_shot = w->one_shot;
 	}
 	give_frame(p, &rep);
@@ -257,15 +260,23 @@ size_t raw_frame(struct raw_peer *p, const void *ulpdu, size_t len, uint8_t *raw
 size_t raw_build(struct raw_peer *p, const struct ddp_hdr *h, const void *payload, size_t len,
 		 uint8_t *raw)
 {
-	uint8_t *ulpdu = malloc(DDP_MAX_HDR + len);
+	uint8_t *fpdu = malloc(MPA_LEN_FIELD + DDP_MAX_HDR + DDP_SUM_LEN + len);
+	uint8_t *ulpdu = fpdu + MPA_LEN_FIELD;
+	struct ddp_hdr summed = *h;
 	size_t n;
 
-	assert_non_null(ulpdu);
-	n = ddp_encode(h, ulpdu);
+	assert_non_null(fpdu);
+	summed.summed = p->sums && fpdu_len(DDP_MAX_HDR + len) > FPDU_UNSUMMED;
+	n = ddp_encode(&summed, ulpdu);
+	if (summed.summed) {
+		put_be16(fpdu, (uint16_t)(n + DDP_SUM_LEN + len));
+		crc32c_put(ulpdu + n, crc32c_update(CRC32C_INIT, fpdu, MPA_LEN_FIELD + n));
+		n += DDP_SUM_LEN;
+	}
 	if (len)
 		memcpy(ulpdu + n, payload, len);
 	n = raw_frame(p, ulpdu, n + len, raw);
-	free(ulpdu);
+	free(fpdu);
 	return n;
 }
 
@@ -395,6 +406,11 @@ void raw_take(struct raw_peer *p, struct raw_fpdu *f)
 		take_plain(p, raw);
 	assert_false(ddp_decode(raw + MPA_LEN_FIELD, &f->h).set);
 	hdr = ddp_hdr_len(raw[MPA_LEN_FIELD]);
+	if (p->sums && f->h.summed) {
+		assert_true(crc32c_matches(raw + MPA_LEN_FIELD + hdr,
+					   crc32c_update(CRC32C_INIT, raw, MPA_LEN_FIELD + hdr)));
+		hdr += DDP_SUM_LEN;
+	}
 	assert_true(get_be16(raw) >= hdr);
 	f->len = get_be16(raw) - hdr;
 	memcpy(f->payload, raw + MPA_LEN_FIELD + hdr, f->len);

@@ -16,6 +16,7 @@ struct raw_wish {
 	bool no_crc;	 /* does not request CRCs; STAG_CRC=off has the same effect */
 	bool extensions; /* acts as a stag peer */
 	bool escape;	 /* with extensions: has subtypes (an older peer has none) */
+	bool sums;	 /* with extensions: the headers of long frames have sums */
 	bool markers;	 /* requests markers; STAG_MARKERS=on has the same effect */
 	bool plain;	 /* revision 1 */
 	/* As initiator: peer-to-peer mode, sends the first message (RTR). */
@@ -27,6 +28,7 @@ struct raw_wish {
 struct raw_peer {
 	int fd;
 	bool crc, markers_tx, markers_rx;
+	bool sums;		     /* as negotiated; raw_build() adds one where it is required */
 	enum shot_encoding one_shot; /* as negotiated */
 	uint64_t tx_pos, rx_pos;     /* stream offsets, for markers */
 	uint32_t msn[QN_COUNT];	     /* of the next message sent */
