@@ -43,6 +43,7 @@ extern "C" {
 struct stag_heap;
 
 #define STAG_HEAP_NAME_MAX    64 /* with its terminating zero; letters, digits, ".", "_", "-" */
+#define STAG_HEAP_OWNER_MAX   16 /* more characters, if its owner is named as a number */
 #define STAG_HEAP_MAX_PROCS   64
 #define STAG_HEAP_MAX_DEVICES 4
 
@@ -62,7 +63,10 @@ struct stag_heap_attr {
 	uint32_t max_blocks; /* MAX_BLOCKS; 16384 */
 	uint64_t block_size; /* BLOCK_SIZE: a multiple of the page size, 256 KiB to 1 GiB; 4 MiB */
 	uint64_t address;    /* where every process maps it; default: chosen by the heap */
-	/* file mode of the shared object, which decides who may attach; 0600 */
+	/*
+	 * File mode of the shared object, which decides who may attach; 0600. When a heap is
+	 * attached: a heap that other users may write is refused unless this mode admits them.
+	 */
 	unsigned int mode;
 	/* For this process only: */
 	/*
@@ -74,9 +78,12 @@ struct stag_heap_attr {
 
 /*
  * Creates the heap of that name, or attaches the existing one (attr then applies to this process
- * only). Returns NULL and errno: EINVAL; EEXIST; EADDRINUSE if its address range is in use in this
- * process; EACCES; ENOMEM; EPROTO if something else has that name, or another version of the heap;
- * EUSERS if too many processes have attached it.
+ * only). Each user has names of its own: NAME is a heap of this user's. OWNER/NAME is one of another
+ * user's, by name or number: whoever attaches it trusts this user, who can change all of it, and end
+ * the processes that have attached it. Returns NULL and errno: EINVAL; EEXIST; EADDRINUSE if its
+ * address range is in use in this process; EACCES, also if users may write it that attr->mode does
+ * not admit; ENOMEM; EPROTO if something else has that name, or another version of the heap; EUSERS
+ * if too many processes have attached it.
  */
 struct stag_heap *stag_heap_create(const char *name, const struct stag_heap_attr *attr);
 
@@ -248,8 +255,9 @@ bool stag_heap_next_process(struct stag_heap *heap, uint32_t *number,
 struct stag_heap *stag_heap_look(const char *name);
 
 /*
- * Calls fn with the name of each heap on this machine until it returns non-zero. Returns that
- * value, or 0.
+ * Calls fn with the name of each heap of this user until it returns non-zero. Returns that value, or
+ * 0. For root: also of other users, as OWNER/NAME; a name has up to STAG_HEAP_OWNER_MAX more
+ * characters then, and there may be very many of them.
  */
 typedef int (*stag_heap_list_fn)(const char *name, void *arg);
 int stag_heap_list(stag_heap_list_fn fn, void *arg);

@@ -113,6 +113,8 @@ static uint32_t tails_left(struct stag_heap *heap, uint32_t index)
 {
 	uint32_t n = heap_load(&heap->descs[index].tails);
 
+	if (n >= heap->geo.max_blocks - index)
+		n = heap->geo.max_blocks - index - 1;
 	for (; n > 0; n--) {
 		struct heap_desc *tail = &heap->descs[index + n];
 
@@ -604,8 +606,10 @@ int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *le
 	if (!has_memory(desc_phase(atomic_load(&desc->state))))
 		return -ENOENT;
 	size = atomic_load(&desc->block_size);
-	data = heap_block_at(heap, index)->data_offset;
+	data = *(volatile uint64_t *)&heap_block_at(heap, index)->data_offset;
 	if (size == 0 || data >= size || atomic_load(&desc->block_id) != id)
+		return -ENOENT;
+	if (size > heap->area_size - ((uint64_t)index << heap->geo.block_shift))
 		return -ENOENT;
 	*addr = (char *)heap_block_at(heap, index) + data;
 	*length = size - data;

@@ -71,6 +71,7 @@ static void check_span(struct check *check, uint32_t index, struct heap_span *sp
 	struct heap_block *block = heap_block_at(heap, index);
 	uint32_t first = span_first(heap, span), slices = heap_load(&span->slices);
 	uint64_t size = heap_load(&span->size), count = heap_load(&span->count);
+	uintptr_t base = heap_load(&span->base); /* once: another process may release the block */
 
 	if (slices == 0 || first + slices > heap->geo.num_slices ||
 	    count * size > (uint64_t)slices << heap->geo.slice_shift || count == 0 ||
@@ -78,12 +79,11 @@ static void check_span(struct check *check, uint32_t index, struct heap_span *sp
 		fault(check,
 		      "block %u, slice %u: invalid span: %llu objects of %llu bytes in %u slices",
 		      index, first, (unsigned long long)count, (unsigned long long)size, slices);
-	else if (heap_load(&span->base) !=
-		 (uintptr_t)block + ((uint64_t)first << heap->geo.slice_shift))
+	else if (base != (uintptr_t)block + ((uint64_t)first << heap->geo.slice_shift))
 		fault(check, "block %u, slice %u: the span's base address is wrong", index, first);
 	else if (first < end)
 		fault(check, "block %u, slice %u: overlaps the previous span", index, first);
-	else if (span_of(heap, (void *)heap_load(&span->base)) != span)
+	else if (span_of(heap, (void *)base) != span)
 		fault(check, "block %u, slice %u: its objects do not lead to the span", index,
 		      first);
 	else

@@ -12,7 +12,6 @@
  */
 #include "heap.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,6 +30,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/random.h"
+#include "base/shm.h"
 
 #define REMOVE_LOCK	4096 /* byte of the object to lock; 0 to 63 are the process slots */
 #define DEFAULT_BLOCK	(4ull << 20)
@@ -85,7 +85,8 @@ static void in_child(void)
 		if (heap->files.area_fd != heap->files.fd)
 			close(heap->files.area_fd);
 		close(heap->files.fd);
-		heap->files.fd = heap->files.area_fd = -1;
+		close(heap->files.home);
+		heap->files.home = heap->files.fd = heap->files.area_fd = -1;
 		heap->serial = 0;
 		heap->area_size = 0;
 		heap->maintain.running = false;
@@ -113,28 +114,7 @@ static void delist(struct stag_heap *heap)
 	list_del(&heap->registry);
 }
 
-/* ---- names ------------------------------------------------------------------ */
-
-int heap_check_name(const char *name)
-{
-	size_t n = strnlen(name, STAG_HEAP_NAME_MAX);
-
-	if (n == 0 || n == STAG_HEAP_NAME_MAX)
-		return heap_fail(EINVAL, "a heap's name must have 1 to %d characters",
-				 STAG_HEAP_NAME_MAX - 1);
-	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))
-			return heap_fail(EINVAL,
-					 "heap %s: names may contain letters, digits, \".\", "
-					 "\"_\" and \"-\" only",
-					 name);
-	return 0;
-}
-
-void heap_path(const char *name, char path[HEAP_PATH_SIZE])
-{
-	snprintf(path, HEAP_PATH_SIZE, HEAP_DIR "/" HEAP_PREFIX "%s", name);
-}
+/* ---- removal of a name -------------------------------------------------------- */
 
 static bool lock_removal(int fd, short type)
 {
@@ -145,39 +125,42 @@ static bool lock_removal(int fd, short type)
 }
 
 /*
- * The path is stored in the object, and any process that may attach can have overwritten it: only a
- * file named as by make_huge() is opened or removed.
+ * Removes the file of huge pages, which belongs to this object even if its name is gone. Its path is
+ * what processes that may attach have written: it may lead to a heap of the same name of yet another
+ * user's, which root could remove.
  */
-bool heap_is_huge_path(const char *name, const char *path)
+static void remove_huge(const struct stag_heap *heap, const char *path)
 {
-	const char *base = strrchr(path, '/');
-	char want[HEAP_PATH_SIZE];
-	int n = snprintf(want, sizeof(want), "/" HEAP_PREFIX "%s.", name);
+	const char *file = strrchr(path, '/') + 1;
+	CLEANUP_CLOSE int dir = -1;
+	char dir_path[sizeof(((struct heap_header *)0)->huge_path)];
+	struct stat st;
 
-	return path[0] == '/' && base && strncmp(base, want, (size_t)n) == 0 &&
-	       strspn(base + n, "0123456789abcdef") == 8 && base[n + 8] == '\0';
+	snprintf(dir_path, sizeof(dir_path), "%.*s", (int)(file - path), path);
+	dir = open(dir_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir >= 0 && fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_uid == heap->owner)
+		unlinkat(dir, file, 0);
 }
 
 /*
  * Removes the name if it still belongs to this object. If another process is doing so, leaves it to
  * that process.
  */
-static int remove_name(int fd, const char *name, const char *from_object)
+static int remove_name(const struct stag_heap *heap, const struct heap_header *plan)
 {
-	char path[HEAP_PATH_SIZE], huge_path[sizeof(((struct heap_header *)0)->huge_path)];
+	int fd = heap->files.fd, home = heap->files.home, rc = 0;
 	struct stat by_name, by_fd;
-	int rc = 0;
+	char file[HEAP_FILE_SIZE];
 
-	heap_path(name, path);
-	snprintf(huge_path, sizeof(huge_path), "%.*s", (int)sizeof(huge_path) - 1, from_object);
+	heap_file(heap->name, file);
 	if (!lock_removal(fd, F_WRLCK))
 		return 0;
-	if (heap_is_huge_path(
-		    name, huge_path)) /* belongs to this object only, even if its name is gone */
-		unlink(huge_path);
-	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
-	    by_fd.st_dev == by_name.st_dev)
-		rc = unlink(path) == 0 ? 0 : -errno;
+	if (heap_is_huge_path(heap->name, plan->huge_path))
+		remove_huge(heap, plan->huge_path);
+	if (fstat(fd, &by_fd) == 0 && fstatat(home, file, &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    by_fd.st_ino == by_name.st_ino && by_fd.st_dev == by_name.st_dev)
+		rc = unlinkat(home, file, 0) == 0 ? 0 : -errno;
 	lock_removal(fd, F_UNLCK);
 	return rc;
 }
@@ -218,9 +201,7 @@ static int map_heap(const struct heap_header *header, uint64_t address, int fd, 
 
 static void unmap_heap(const struct stag_heap *heap)
 {
-	uint64_t size = heap->header->size;
-
-	munmap(heap->header, size);
+	munmap(heap->header, heap->plan.size);
 }
 
 /*
@@ -274,7 +255,7 @@ static void init_lock(struct lock *lock)
 	pthread_mutexattr_destroy(&attr);
 }
 
-struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
+struct stag_heap *heap_new(const char *name, uid_t owner, const struct stag_heap_attr *attr)
 {
 	struct stag_heap *heap = aligned_alloc(64, (sizeof(*heap) + 63) / 64 * 64);
 	int retain = attr && attr->retain_ms != 0 ? attr->retain_ms : DEFAULT_RETAIN;
@@ -283,7 +264,8 @@ struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 		return NULL;
 	memset(heap, 0, sizeof(*heap));
 	snprintf(heap->name, sizeof(heap->name), "%s", name);
-	heap->files.fd = heap->files.area_fd = -1;
+	heap->owner = owner;
+	heap->files.home = heap->files.fd = heap->files.area_fd = -1;
 	heap->maintain.retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
 	heap->local.tidied = true; /* no thread keeps anything yet */
 	init_lock(&heap->local.lock);
@@ -300,6 +282,8 @@ void heap_delete(struct stag_heap *heap)
 		close(heap->files.area_fd);
 	if (heap->files.fd >= 0)
 		close(heap->files.fd);
+	if (heap->files.home >= 0)
+		close(heap->files.home);
 	thread_forget_all(heap);
 	lock_destroy(&heap->local.lock);
 	lock_destroy(&heap->reap_lock);
@@ -317,12 +301,12 @@ static int pass_gate(struct stag_heap *heap)
 }
 
 /* Registers this process in a heap that is mapped. */
-static int enter(struct stag_heap *heap, struct heap_header *header)
+static int enter(struct stag_heap *heap, const struct heap_header *plan)
 {
 	int rc;
 
-	layout_open(heap, header);
-	heap->files.area_offset = header->huge_shift != 0 ? 0 : header->area_offset;
+	layout_open(heap, plan);
+	heap->files.area_offset = plan->huge_shift != 0 ? 0 : plan->area_offset;
 	rc = keys_open(heap);
 	if (rc != 0)
 		return rc;
@@ -370,35 +354,56 @@ int heap_read_header(int fd, struct heap_header *header)
 	    header->address % (1ull << header->block_shift) != 0)
 		return -EPROTO;
 	*header = again;
-	return (uint64_t)st.st_size >= header->control_size ? 0 : -EPROTO;
+	/* The tables were allocated when the heap was made: reading a file of holes costs more. */
+	return (uint64_t)st.st_size >= header->control_size &&
+			       (uint64_t)st.st_blocks * 512 >= header->control_size
+		       ? 0
+		       : -EPROTO;
 }
 
-static int open_area(struct stag_heap *heap, const struct heap_header *header)
+/* A mapping beyond the end of its file would kill the process that uses it. */
+static int check_size(int fd, uint64_t size)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && (uint64_t)st.st_size >= size ? 0 : -EPROTO;
+}
+
+static int open_area(struct stag_heap *heap, const struct heap_header *header, unsigned int mode)
 {
 	struct statfs fs;
+	int rc;
 
 	if (header->huge_shift == 0) {
 		heap->files.area_fd = heap->files.fd;
-		return 0;
+		return check_size(heap->files.fd, header->size);
 	}
 	if (!heap_is_huge_path(heap->name, header->huge_path))
 		return -EPROTO;
 	heap->files.area_fd = open(header->huge_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (heap->files.area_fd < 0)
 		return -errno;
-	return fstatfs(heap->files.area_fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? 0 : -EPROTO;
+	if (fstatfs(heap->files.area_fd, &fs) != 0 || fs.f_type != HUGETLBFS_MAGIC)
+		return -EPROTO;
+	rc = heap_check_object(heap, heap->files.area_fd, mode);
+	if (rc == 0)
+		rc = check_size(heap->files.fd, header->area_offset);
+	return rc == 0 ? check_size(heap->files.area_fd, header->size - header->area_offset) : rc;
 }
 
-static int attach_opened(struct stag_heap *heap)
+/* mode: the permissions of other users that this process accepts */
+static int attach_opened(struct stag_heap *heap, unsigned int mode)
 {
 	struct heap_header header;
-	int rc = heap_read_header(heap->files.fd, &header);
+	int rc = heap_check_object(heap, heap->files.fd, mode);
 
+	if (rc == 0)
+		rc = heap_read_header(heap->files.fd, &header);
 	if (rc != 0)
 		return rc;
-	rc = open_area(heap, &header);
+	rc = open_area(heap, &header, mode);
 	if (rc == -ENOENT) { /* a process died after it had removed this file, before the name */
-		remove_name(heap->files.fd, heap->name, header.huge_path);
+		remove_name(heap, &header);
 		return -ESTALE;
 	}
 	if (rc != 0)
@@ -406,25 +411,25 @@ static int attach_opened(struct stag_heap *heap)
 	rc = map_heap(&header, header.address, heap->files.fd, heap->files.area_fd);
 	if (rc != 0)
 		return rc;
-	rc = enter(heap, (struct heap_header *)header.address);
+	rc = enter(heap, &header);
 	if (rc == -ESTALE)
-		remove_name(heap->files.fd, heap->name, header.huge_path);
+		remove_name(heap, &header);
 	if (rc != 0)
 		munmap((void *)header.address, header.size);
 	return rc;
 }
 
-static int attach(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
+static int attach(const char *name, uid_t owner, const struct stag_heap_attr *attr,
+		  struct stag_heap **heap)
 {
-	char path[HEAP_PATH_SIZE];
 	int rc;
 
-	heap_path(name, path);
-	*heap = heap_new(name, attr);
+	*heap = heap_new(name, owner, attr);
 	if (!*heap)
 		return -ENOMEM;
-	(*heap)->files.fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	rc = (*heap)->files.fd < 0 ? -errno : attach_opened(*heap);
+	rc = heap_open_object(*heap, O_RDWR);
+	if (rc == 0)
+		rc = attach_opened(*heap, attr ? attr->mode : 0);
 	if (rc != 0)
 		heap_delete(*heap);
 	return rc;
@@ -496,7 +501,7 @@ static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 
 	if (rc != 0)
 		return rc;
-	snprintf(header->huge_path, sizeof(header->huge_path), "%s/" HEAP_PREFIX "%s.%08x", dir,
+	snprintf(header->huge_path, sizeof(header->huge_path), "%s/" HEAP_HUGE "%s.%08x", dir,
 		 heap->name, random_u32());
 	heap->files.area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (heap->files.area_fd < 0) {
@@ -540,7 +545,12 @@ static int make_file(struct stag_heap *heap, const struct stag_heap_attr *attr,
 {
 	int rc;
 
-	heap->files.fd = open(HEAP_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	heap->files.home = shm_open_home(heap->owner, true);
+	if (heap->files.home < 0)
+		return -heap_fail(-heap->files.home,
+				  "heap %s: this user has no directory in " SHM_DIR ": %s",
+				  heap->name, strerror(-heap->files.home));
+	heap->files.fd = openat(heap->files.home, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (heap->files.fd < 0 || fchmod(heap->files.fd, attr->mode != 0 ? attr->mode : 0600) != 0)
 		return -errno;
 	rc = make_area(heap, attr, header);
@@ -577,11 +587,12 @@ static int plan(const struct stag_heap_attr *attr, struct heap_header *header)
 
 static int give_name(struct stag_heap *heap)
 {
-	char path[HEAP_PATH_SIZE], object[64];
+	char file[HEAP_FILE_SIZE], object[64];
 
-	heap_path(heap->name, path);
+	heap_file(heap->name, file);
 	snprintf(object, sizeof(object), "/proc/self/fd/%d", heap->files.fd);
-	return linkat(AT_FDCWD, object, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+	return linkat(AT_FDCWD, object, heap->files.home, file, AT_SYMLINK_FOLLOW) == 0 ? 0
+											: -errno;
 }
 
 static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr,
@@ -598,9 +609,9 @@ static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr
 	if (attr->flags & STAG_HEAP_TRY_HUGE)
 		madvise((char *)header->address + header->area_offset,
 			header->size - header->area_offset, MADV_HUGEPAGE);
-	layout_open(heap, (struct heap_header *)header->address);
+	layout_open(heap, header);
 	hint_fill(&heap->hints.open);
-	rc = enter(heap, heap->header);
+	rc = enter(heap, header);
 	if (rc != 0)
 		munmap((void *)header->address, header->size);
 	return rc;
@@ -615,14 +626,17 @@ static void drop_heap(struct stag_heap *heap)
 	unmap_heap(heap);
 }
 
-static int create_new(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
+static int create_new(const char *name, uid_t owner, const struct stag_heap_attr *attr,
+		      struct stag_heap **heap)
 {
 	struct heap_header header;
 	int rc = plan(attr, &header);
 
 	if (rc != 0)
 		return rc;
-	*heap = heap_new(name, attr);
+	if (owner != geteuid())
+		return -heap_fail(EACCES, "heap %s: only user %u can create it there", name, owner);
+	*heap = heap_new(name, owner, attr);
 	if (!*heap)
 		return -ENOMEM;
 	rc = make_opened(*heap, attr, &header);
@@ -655,6 +669,7 @@ struct stag_heap *heap_refuse(const char *name, int rc)
 		heap_fail(error, "heap %s: %d processes have it attached, the maximum", name,
 			  STAG_HEAP_MAX_PROCS);
 		break;
+	case EACCES:
 	case EINVAL:
 	case ENOMEM:
 		if (stag_heap_error()[0] != '\0')
@@ -667,17 +682,26 @@ struct stag_heap *heap_refuse(const char *name, int rc)
 	return NULL;
 }
 
-STAG_EXPORT struct stag_heap *stag_heap_attach(const char *name, const struct stag_heap_attr *attr)
+/* Parses the arguments of the two calls that follow. Returns 0, or -EINVAL with an error text. */
+static int parse_call(const char *text, const struct stag_heap_attr *attr, uid_t *owner,
+		      const char **name)
 {
-	struct stag_heap *heap;
 	int rc;
 
 	heap_fail(0, "%s", "");
-	rc = -heap_check_name(name);
-	if (rc == 0 && attr && attr->comp_mask != 0)
-		rc = -EINVAL;
+	rc = -heap_parse_name(text, owner, name);
+	return rc == 0 && attr && attr->comp_mask != 0 ? -EINVAL : rc;
+}
+
+STAG_EXPORT struct stag_heap *stag_heap_attach(const char *text, const struct stag_heap_attr *attr)
+{
+	struct stag_heap *heap;
+	const char *name;
+	uid_t owner;
+	int rc = parse_call(text, attr, &owner, &name);
+
 	for (unsigned int i = 0; rc == 0 && i < TRIES; i++) {
-		rc = attach(name, attr, &heap);
+		rc = attach(name, owner, attr, &heap);
 		if (rc == 0)
 			return heap;
 		if (rc != -ESTALE)
@@ -685,10 +709,10 @@ STAG_EXPORT struct stag_heap *stag_heap_attach(const char *name, const struct st
 		rc = 0;
 		sched_yield();
 	}
-	return heap_refuse(name, rc != 0 ? rc : -EAGAIN);
+	return heap_refuse(text, rc != 0 ? rc : -EAGAIN);
 }
 
-STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct stag_heap_attr *attr)
+STAG_EXPORT struct stag_heap *stag_heap_create(const char *text, const struct stag_heap_attr *attr)
 {
 	static const struct stag_heap_attr defaults;
 	struct stag_heap *heap;
@@ -696,25 +720,24 @@ STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct st
 	if (!attr)
 		attr = &defaults;
 	for (unsigned int i = 0; i < TRIES; i++) {
+		const char *name;
+		uid_t owner;
 		int rc;
 
 		if (!(attr->flags & STAG_HEAP_EXCLUSIVE)) {
-			heap = stag_heap_attach(name, attr);
+			heap = stag_heap_attach(text, attr);
 			if (heap || errno != ENOENT)
 				return heap;
 		}
-		heap_fail(0, "%s", "");
-		rc = -heap_check_name(name);
-		if (rc == 0 && attr->comp_mask != 0)
-			rc = -EINVAL;
+		rc = parse_call(text, attr, &owner, &name);
 		if (rc == 0)
-			rc = create_new(name, attr, &heap);
+			rc = create_new(name, owner, attr, &heap);
 		if (rc == 0)
 			return heap;
 		if (rc != -EEXIST || (attr->flags & STAG_HEAP_EXCLUSIVE))
-			return heap_refuse(name, rc);
+			return heap_refuse(text, rc);
 	}
-	return heap_refuse(name, -EAGAIN);
+	return heap_refuse(text, -EAGAIN);
 }
 
 static bool has_orphans(struct stag_heap *heap)
@@ -738,7 +761,7 @@ static void close_if_last(struct stag_heap *heap, bool keep)
 	if (!proc_alone(heap))
 		atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_OPEN);
 	else if (atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_CLOSED))
-		remove_name(heap->files.fd, heap->name, heap->header->huge_path);
+		remove_name(heap, &heap->plan);
 }
 
 STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
@@ -763,20 +786,30 @@ STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
 	return 0;
 }
 
-STAG_EXPORT int stag_heap_unlink(const char *name)
+static int unlink_opened(const struct stag_heap *heap)
 {
 	struct heap_header header;
-	char path[HEAP_PATH_SIZE];
-	int rc = heap_check_name(name);
+	int rc = heap_read_header(heap->files.fd, &header);
+
+	return rc == 0 ? remove_name(heap, &header) : rc;
+}
+
+STAG_EXPORT int stag_heap_unlink(const char *text)
+{
+	struct stag_heap *heap;
+	const char *name;
+	uid_t owner;
+	int rc = parse_call(text, NULL, &owner, &name);
 
 	if (rc != 0)
-		return rc;
-	heap_path(name, path);
-	CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return heap_fail(errno, "heap %s: %s", name, strerror(errno));
-	if (heap_read_header(fd, &header) != 0)
-		return heap_fail(EPROTO, "heap %s: not a heap, or one of another version", name);
-	rc = -remove_name(fd, name, header.huge_path);
-	return rc == 0 ? 0 : heap_fail(rc, "heap %s: %s", name, strerror(rc));
+		return -rc;
+	heap = heap_new(name, owner, NULL);
+	rc = heap ? heap_open_object(heap, O_RDWR) : -ENOMEM;
+	if (rc == 0)
+		rc = unlink_opened(heap);
+	if (heap)
+		heap_delete(heap);
+	if (rc != 0)
+		heap_refuse(text, rc);
+	return -rc;
 }

@@ -34,6 +34,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "base/error_text.h"
 #include "base/lock.h"
@@ -245,8 +246,9 @@ struct heap_hints {
 	struct hint_map pending_blocks; /* blocks of this process with a bit set in pending */
 };
 
-/* The files that are mapped. */
+/* The files that are mapped, and the directory that has the heap's name. */
 struct heap_files {
+	int home;
 	int fd, area_fd;
 	uint64_t area_offset; /* of the area in area_fd */
 };
@@ -282,7 +284,7 @@ struct stag_heap {
 	struct heap_desc *descs;
 	struct heap_geometry geo;
 
-	struct heap_header *header;
+	struct heap_header *header; /* shared; see plan */
 	struct heap_proc *procs, *self;
 	unsigned int slot; /* index of this process in procs */
 	uint64_t tag;	   /* generation << 32 | slot << 16; + n: thread n */
@@ -294,6 +296,12 @@ struct stag_heap {
 	struct lock reap_lock;
 	struct heap_maintenance maintain;
 
+	/*
+	 * The header as it was checked when the heap was attached. Other processes may change the
+	 * one in shared memory, of which only gate and deaths are used.
+	 */
+	struct heap_header plan;
+	uid_t owner;
 	struct list registry; /* create.c */
 	struct heap_keys *keys;
 	bool looking; /* opened by stag_heap_look(): a snapshot, not attached (look.c) */
@@ -319,14 +327,17 @@ static inline struct heap_block *heap_block_at(const struct stag_heap *heap, uin
 
 /*
  * Returns the index of the block that a slot belongs to: the slot itself, or the first slot of its
- * run. The slot must contain a live allocation.
+ * run, which is before it. The slot must contain a live allocation.
  */
 static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
 {
 	const struct heap_desc *desc = &heap->descs[index];
 
-	if (desc_phase(atomic_load_explicit(&desc->state, memory_order_acquire)) == BLOCK_TAIL)
-		return heap_load(&desc->head);
+	if (desc_phase(atomic_load_explicit(&desc->state, memory_order_acquire)) == BLOCK_TAIL) {
+		uint32_t head = heap_load(&desc->head);
+
+		return head < index ? head : index;
+	}
 	return index;
 }
 
@@ -368,24 +379,43 @@ bool hint_test(const struct hint_map *map, uint32_t bit);
 /* Returns the first set bit from `from` on, or HINT_NONE. */
 uint32_t hint_next(const struct hint_map *map, uint32_t from);
 
-/* ---- create.c --------------------------------------------------------------- */
+/* ---- name.c ----------------------------------------------------------------- */
 
-#define HEAP_DIR       "/dev/shm"
-#define HEAP_PREFIX    "stag-heap."
-#define HEAP_PATH_SIZE (sizeof(HEAP_DIR "/" HEAP_PREFIX) + STAG_HEAP_NAME_MAX)
+#define HEAP_PREFIX    "heap." /* of an object's name in its owner's directory */
+#define HEAP_HUGE      "stag-heap."
+#define HEAP_FILE_SIZE (sizeof(HEAP_HUGE) + STAG_HEAP_NAME_MAX)
 
-/* Checks the name of a heap. Returns EINVAL with an error text, or 0. */
+/* Checks a heap's name, without its owner. Returns EINVAL with an error text, or 0. */
 int heap_check_name(const char *name);
-void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
+
+/* Splits NAME or OWNER/NAME, and checks it. Returns EINVAL with an error text, or 0. */
+int heap_parse_name(const char *text, uid_t *owner, const char **name);
+void heap_file(const char *name, char file[HEAP_FILE_SIZE]);
 
 /* Returns whether path is one that the hugetlbfs file of a heap of this name can have. */
 bool heap_is_huge_path(const char *name, const char *path);
 
+/*
+ * Opens the heap's object in its owner's directory. Sets files.home and files.fd. Returns 0 or
+ * -errno: -ENOENT if there is none, -EPROTO if it is no file.
+ */
+int heap_open_object(struct stag_heap *heap, int flags);
+
+/*
+ * Checks that the object belongs to the heap's owner, and that no users may write it whom mode does
+ * not admit. Returns 0; -EACCES with an error text; or -EPROTO if it is no file.
+ */
+int heap_check_object(const struct stag_heap *heap, int fd, unsigned int mode);
+
+/* ---- create.c --------------------------------------------------------------- */
+
 /* Sets errno, and an error text unless the function that failed has set one. Returns NULL. */
 struct stag_heap *heap_refuse(const char *name, int rc);
 
-/* Allocate and free the handle of a heap, without attaching or detaching. */
-struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr);
+/*
+ * Allocate and free the handle of a heap, without attaching or detaching. The name has been parsed.
+ */
+struct stag_heap *heap_new(const char *name, uid_t owner, const struct stag_heap_attr *attr);
 void heap_delete(struct stag_heap *heap);
 
 /*
@@ -407,8 +437,8 @@ bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), v
  */
 int layout_plan(struct heap_header *header, uint64_t page);
 
-/* Initializes pointers and geometry of a mapped heap. */
-void layout_open(struct stag_heap *heap, struct heap_header *header);
+/* Initializes pointers and geometry of a heap that is mapped at plan->address. */
+void layout_open(struct stag_heap *heap, const struct heap_header *plan);
 
 /* Opens shared hint map n: 0 open, 1 idle, 2 idle runs, 3 + slot: pending blocks of a process. */
 void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map);

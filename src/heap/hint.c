@@ -82,6 +82,12 @@ bool hint_test(const struct hint_map *map, uint32_t bit)
 	return (heap_load(&map->level[0][bit / 64]) >> (bit % 64)) & 1;
 }
 
+/* Another process may have set a bit behind the last one. */
+static uint32_t within(uint32_t bit, uint32_t bits)
+{
+	return bit < bits ? bit : HINT_NONE;
+}
+
 static uint32_t next_at(const struct hint_map *map, unsigned int level, uint32_t from)
 {
 	uint32_t bits = map->bits;
@@ -93,7 +99,7 @@ static uint32_t next_at(const struct hint_map *map, unsigned int level, uint32_t
 		return HINT_NONE;
 	word = atomic_load(&map->level[level][from / 64]) >> (from % 64);
 	if (word != 0)
-		return from + (uint32_t)__builtin_ctzll(word);
+		return within(from + (uint32_t)__builtin_ctzll(word), bits);
 	if (level + 1 >= map->levels || level + 1 >= HEAP_HINT_LEVELS)
 		return HINT_NONE;
 	for (uint32_t up = from / 64 + 1;; up++) {
@@ -102,7 +108,7 @@ static uint32_t next_at(const struct hint_map *map, unsigned int level, uint32_t
 			return HINT_NONE;
 		word = atomic_load(&map->level[level][up]);
 		if (word != 0)
-			return up * 64 + (uint32_t)__builtin_ctzll(word);
+			return within(up * 64 + (uint32_t)__builtin_ctzll(word), bits);
 	}
 }
 

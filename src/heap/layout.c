@@ -64,7 +64,7 @@ int layout_plan(struct heap_header *header, uint64_t page)
 
 void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map)
 {
-	char *maps = (char *)heap->header + heap->header->maps_offset;
+	char *maps = (char *)heap->header + heap->plan.maps_offset;
 
 	hint_init(map, maps + n * round_up(hint_size(heap->geo.max_blocks), 64),
 		  heap->geo.max_blocks);
@@ -95,25 +95,26 @@ static void lay_out_block(struct stag_heap *heap)
 	heap->geo.header_size = heap->geo.header_slices << heap->geo.slice_shift;
 }
 
-void layout_open(struct stag_heap *heap, struct heap_header *header)
+void layout_open(struct stag_heap *heap, const struct heap_header *plan)
 {
-	char *base = (char *)header;
+	char *base = (char *)plan->address;
 
-	heap->header = header;
-	heap->procs = (struct heap_proc *)(base + header->procs_offset);
-	heap->descs = (struct heap_desc *)(base + header->descs_offset);
-	heap->hints.pending = (_Atomic uint64_t *)(base + header->pending_offset);
-	heap->area = base + header->area_offset;
-	heap->area_size = header->size - header->area_offset;
-	heap->geo.block_mask = ~((1ull << header->block_shift) - 1);
-	heap->geo.block_size = header->block_size;
-	heap->geo.block_shift = header->block_shift;
-	heap->geo.slice_shift = header->slice_shift;
-	heap->geo.group_shift = header->block_shift - header->slice_shift - 6;
-	heap->geo.max_blocks = header->max_blocks;
-	heap->geo.num_slices = (uint32_t)(header->block_size >> header->slice_shift);
-	heap->geo.slice_words = (1u << header->slice_shift) / HEAP_MIN_OBJECT / 64;
-	heap->geo.commit_unit = header->huge_shift != 0 ? 1ull << header->huge_shift : HEAP_PAGE;
+	heap->plan = *plan;
+	heap->header = (struct heap_header *)base;
+	heap->procs = (struct heap_proc *)(base + plan->procs_offset);
+	heap->descs = (struct heap_desc *)(base + plan->descs_offset);
+	heap->hints.pending = (_Atomic uint64_t *)(base + plan->pending_offset);
+	heap->area = base + plan->area_offset;
+	heap->area_size = plan->size - plan->area_offset;
+	heap->geo.block_mask = ~((1ull << plan->block_shift) - 1);
+	heap->geo.block_size = plan->block_size;
+	heap->geo.block_shift = plan->block_shift;
+	heap->geo.slice_shift = plan->slice_shift;
+	heap->geo.group_shift = plan->block_shift - plan->slice_shift - 6;
+	heap->geo.max_blocks = plan->max_blocks;
+	heap->geo.num_slices = (uint32_t)(plan->block_size >> plan->slice_shift);
+	heap->geo.slice_words = (1u << plan->slice_shift) / HEAP_MIN_OBJECT / 64;
+	heap->geo.commit_unit = plan->huge_shift != 0 ? 1ull << plan->huge_shift : HEAP_PAGE;
 	lay_out_block(heap);
 	heap->geo.medium_slices = (heap->geo.num_slices - heap->geo.header_slices) / 2;
 	heap->geo.small_max = 8u << heap->geo.slice_shift;

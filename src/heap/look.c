@@ -18,7 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/export.h"
+#include "base/shm.h"
 
 #define TRIES 100u
 
@@ -43,17 +45,16 @@ static void read_at(int fd, void *to, uint64_t offset, uint64_t length)
 
 static void read_table(struct stag_heap *heap)
 {
-	uint64_t from = heap->header->procs_offset;
+	uint64_t from = heap->plan.procs_offset;
 
-	read_at(heap->files.fd, (char *)heap->header + from, from,
-		heap->header->control_size - from);
+	read_at(heap->files.fd, (char *)heap->header + from, from, heap->plan.control_size - from);
 }
 
 static void read_entry(struct stag_heap *heap, uint32_t index, struct heap_desc *desc)
 {
 	uint64_t at = (uint64_t)index * sizeof(*desc);
 
-	read_at(heap->files.fd, desc, heap->header->descs_offset + at, sizeof(*desc));
+	read_at(heap->files.fd, desc, heap->plan.descs_offset + at, sizeof(*desc));
 }
 
 static void read_block(struct stag_heap *heap, uint32_t index)
@@ -101,7 +102,7 @@ void look_again(struct stag_heap *heap)
 
 void look_end(struct stag_heap *heap)
 {
-	munmap(heap->header, heap->header->size);
+	munmap(heap->header, heap->plan.size);
 }
 
 /* ---- taking a snapshot ----------------------------------------------------------------- */
@@ -121,14 +122,10 @@ static int open_regular(const char *path)
 
 static int open_files(struct stag_heap *heap, struct heap_header *header)
 {
-	char path[HEAP_PATH_SIZE];
-	int rc;
+	int rc = heap_open_object(heap, O_RDONLY);
 
-	heap_path(heap->name, path);
-	heap->files.fd = open_regular(path);
-	if (heap->files.fd < 0)
-		return heap->files.fd;
-	rc = heap_read_header(heap->files.fd, header);
+	if (rc == 0)
+		rc = heap_read_header(heap->files.fd, header);
 	if (rc != 0)
 		return rc;
 	if (heap_load(&header->gate) == GATE_CLOSED)
@@ -171,7 +168,7 @@ static int take_snapshot(struct stag_heap *heap)
 	if (rc != 0)
 		return rc;
 	memcpy((void *)header.address, &header, sizeof(header));
-	layout_open(heap, (struct heap_header *)header.address);
+	layout_open(heap, &header);
 	heap->files.area_offset = header.huge_shift != 0 ? 0 : header.area_offset;
 	heap->slot = UINT_MAX;
 	heap->looking = true;
@@ -180,39 +177,75 @@ static int take_snapshot(struct stag_heap *heap)
 	return 0;
 }
 
-STAG_EXPORT struct stag_heap *stag_heap_look(const char *name)
+STAG_EXPORT struct stag_heap *stag_heap_look(const char *text)
 {
 	struct stag_heap *heap;
+	const char *name;
+	uid_t owner;
 	int rc;
 
 	heap_fail(0, "%s", "");
-	rc = -heap_check_name(name);
+	rc = -heap_parse_name(text, &owner, &name);
 	if (rc != 0)
-		return heap_refuse(name, rc);
-	heap = heap_new(name, NULL);
+		return heap_refuse(text, rc);
+	heap = heap_new(name, owner, NULL);
 	if (!heap)
-		return heap_refuse(name, -ENOMEM);
+		return heap_refuse(text, -ENOMEM);
 	rc = take_snapshot(heap);
 	if (rc == 0)
 		return heap;
 	heap_delete(heap);
-	return heap_refuse(name, rc);
+	return heap_refuse(text, rc);
+}
+
+/* ---- lists ----------------------------------------------------------------------------- */
+
+struct listing {
+	stag_heap_list_fn fn;
+	void *arg;
+	int rc;
+};
+
+/* Lists the names in a directory; with their owner, unless he is this user. */
+static void list_home(struct listing *list, int home, uid_t owner)
+{
+	int fd = openat(home, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	char full[STAG_HEAP_NAME_MAX + STAG_HEAP_OWNER_MAX];
+	struct dirent *entry;
+
+	if (fd >= 0 && !dir)
+		close(fd);
+	while (dir && list->rc == 0 && (entry = readdir(dir))) {
+		const char *name = entry->d_name + strlen(HEAP_PREFIX);
+
+		if (strncmp(entry->d_name, HEAP_PREFIX, strlen(HEAP_PREFIX)) != 0 ||
+		    heap_check_name(name) != 0)
+			continue;
+		snprintf(full, sizeof(full), "%u/%s", owner, name);
+		list->rc = list->fn(owner == geteuid() ? name : full, list->arg);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static bool list_user(uid_t owner, void *arg)
+{
+	struct listing *list = arg;
+	CLEANUP_CLOSE int home = shm_open_home(owner, false);
+
+	if (home >= 0)
+		list_home(list, home, owner);
+	return list->rc == 0;
 }
 
 STAG_EXPORT int stag_heap_list(stag_heap_list_fn fn, void *arg)
 {
-	DIR *dir = opendir(HEAP_DIR);
-	struct dirent *entry;
-	int rc = 0;
+	struct listing list = {.fn = fn, .arg = arg};
 
-	while (dir && rc == 0 && (entry = readdir(dir))) {
-		const char *name = entry->d_name + strlen(HEAP_PREFIX);
-
-		if (strncmp(entry->d_name, HEAP_PREFIX, strlen(HEAP_PREFIX)) == 0 &&
-		    heap_check_name(name) == 0)
-			rc = fn(name, arg);
-	}
-	if (dir)
-		closedir(dir);
-	return rc;
+	if (geteuid() == 0)
+		shm_each_user(list_user, &list);
+	else
+		list_user(geteuid(), &list);
+	return list.rc;
 }

@@ -11,13 +11,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+
+#define JOIN_NS NS_PER_S /* for a slot, while all are locked */
 
 static bool lock_slot(struct stag_heap *heap, unsigned int slot, short type)
 {
@@ -148,15 +152,28 @@ static void take_slot(struct stag_heap *heap, unsigned int slot)
 	heap->local.deaths_seen = atomic_load(&heap->header->deaths);
 }
 
-int proc_join(struct stag_heap *heap)
+static bool take_any_slot(struct stag_heap *heap)
 {
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_PROCS; i++) {
 		if (!lock_slot(heap, i, F_WRLCK))
 			continue;
 		take_slot(heap, i);
-		return 0;
+		return true;
 	}
-	return -EUSERS;
+	return false;
+}
+
+/* A slot whose process has died is locked, for a moment, by another process that clears it: such a slot is waited for. */
+int proc_join(struct stag_heap *heap)
+{
+	uint64_t until = clock_ns() + JOIN_NS;
+
+	while (!take_any_slot(heap)) {
+		if (clock_ns() > until)
+			return -EUSERS;
+		poll(NULL, 0, 1);
+	}
+	return 0;
 }
 
 void proc_leave(struct stag_heap *heap)

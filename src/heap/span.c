@@ -148,7 +148,7 @@ __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t 
 
 	atomic_fetch_or(&heap->hints.pending[index], groups);
 	slot = desc_slot(atomic_load(&heap->descs[index].state));
-	if (slot < 0)
+	if (slot < 0 || slot >= STAG_HEAP_MAX_PROCS)
 		return;
 	layout_map(heap, 3 + (unsigned int)slot, &map);
 	hint_set(&map, index);

@@ -144,8 +144,8 @@ STAG_EXPORT int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *
 
 	if (!heap->looking && heap_check_attached(heap) != 0)
 		return EINVAL;
-	all.address = heap->header->address;
-	all.size = heap->header->size;
+	all.address = heap->plan.address;
+	all.size = heap->plan.size;
 	all.block_size = heap->geo.block_size;
 	all.max_blocks = heap->geo.max_blocks;
 	all.reaped = atomic_load(&heap->header->deaths);

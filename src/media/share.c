@@ -12,7 +12,11 @@
  * second keeps its ownership. Within a process lock.c has ordered the steps before.
  *
  * For a MEDIA_SHARED medium this table is in a shared memory object, named after the file's device
- * and inode. A process holds a lock on a byte of it, which the kernel releases when the process has
+ * and inode. Only an object of a user who may write the medium is used: if a stranger has taken the
+ * name, a number is appended. All processes must use the same object, also while strangers take
+ * names and leave them: so a process that has joined one looks for another that is in use, too, and
+ * if there is one, leaves and looks for both again. Of two processes that join different objects, at
+ * least one finds the other's. A process holds a lock on a byte of it, which the kernel releases when the process has
  * died, and not before its last I/O is complete (an exiting task waits for its rings). Otherwise
  * the table is private memory of this process, and there are no owners.
  *
@@ -36,15 +40,20 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/random.h"
 
 #define PLACE_SHIFT 12
 #define PLACES	    32768u
 #define PROCESSES   32
 #define MAGIC	    0x3130656463616c70ull /* "placed01" */
 #define RETRY_US    100
-#define BURY_EVERY  32	       /* number of retries between two checks for dead processes */
-#define OBJECTS	    "/dev/shm" /* directory of shm_open()'s objects */
+#define BURY_EVERY  32 /* number of retries between two checks for dead processes */
+#define OBJECTS	    "/dev/shm"
 #define PREFIX	    "stag-media."
+#define NAME_SIZE   64
+#define IN_ORDER    8 /* numbers to try before random ones */
+#define NAME_TRIES  100
+#define OPEN_TRIES  10000
 
 struct table {
 	_Atomic uint64_t magic;
@@ -60,9 +69,9 @@ struct places {
 	int fd; /* of the shared object; -1: none */
 	unsigned int self;
 	unsigned int retries;
-	bool left;	 /* the process exits: nothing is written any more */
-	uint16_t *owned; /* number of steps of this process that need to own each place */
-	char name[64];
+	bool left;	      /* the process exits: nothing is written any more */
+	uint16_t *owned;      /* number of steps of this process that need to own each place */
+	char name[NAME_SIZE]; /* in OBJECTS */
 };
 
 static bool is_shared(const struct media *m)
@@ -332,38 +341,125 @@ void places_retry(struct media *m)
 
 /* ---- the table ---- */
 
-/* Returns whether the object's owner may also write the file. */
+/* Returns whether the object's owner may also write the file, and nobody else has a name of it. */
 static bool is_trusted(const struct stat *object, const struct stat *file)
 {
+	if (!S_ISREG(object->st_mode) || object->st_nlink > 1)
+		return false;
 	return object->st_uid == geteuid() || object->st_uid == file->st_uid ||
 	       object->st_uid == 0 || (file->st_mode & S_IWOTH) ||
 	       ((file->st_mode & S_IWGRP) && object->st_gid == file->st_gid);
 }
 
-static int open_object(struct media *m, char *name, size_t size)
+/*
+ * Opens an object of that name. Returns -EPERM if it is a stranger's, or -EACCES if it is of a user
+ * who may write the medium, but not open to us: we cannot do without it then.
+ */
+static int open_trusted(int dir, const char *name, const struct stat *file)
 {
-	struct stat file, object;
-	int fd;
+	struct stat object;
+	int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int err = fd < 0 ? -errno : 0;
 
-	if (fstat(m->fd, &file))
-		return -errno;
-	snprintf(name, size, "/" PREFIX "%llx.%llx",
-		 (unsigned long long)(S_ISBLK(file.st_mode) ? file.st_rdev : file.st_dev),
-		 (unsigned long long)(S_ISBLK(file.st_mode) ? 0 : file.st_ino));
-	fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || fstat(fd, &object))
-		goto fail;
-	if (object.st_uid == geteuid() && object.st_size == 0 &&
-	    (fchown(fd, (uid_t)-1, file.st_gid) || fchmod(fd, file.st_mode & 0666)))
-		log_info("medium %d: %s: %m; other users cannot share it", m->fd, name);
-	if (is_trusted(&object, &file))
-		return fd;
-	errno = EACCES;
-fail:
-	log_err("medium %d: cannot be shared: %s: %m", m->fd, name);
-	if (fd >= 0)
+	if (err == -ENOENT || (err && fstatat(dir, name, &object, AT_SYMLINK_NOFOLLOW)))
+		return -ENOENT;
+	if (!err && fstat(fd, &object))
+		err = -errno;
+	if (!is_trusted(&object, file))
+		err = -EPERM;
+	if (err && fd >= 0)
 		close(fd);
+	return err ? err : fd;
+}
+
+/*
+ * Makes an object that those who may write the file may write, too. It gets its name when it has its
+ * mode, so that nobody is refused meanwhile.
+ */
+static int make_object(struct media *m, int dir, const char *name, const struct stat *file)
+{
+	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), err;
+	char path[32];
+
+	if (fd < 0)
+		return -errno;
+	if (fchown(fd, (uid_t)-1, file->st_gid) || fchmod(fd, file->st_mode & 0666))
+		log_info("medium %d: %s: %m; other users cannot share it", m->fd, name);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW) == 0)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+static bool is_in_use(int fd)
+{
+	struct flock anybody = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = PROCESSES};
+
+	return fcntl(fd, F_OFD_GETLK, &anybody) == 0 && anybody.l_type != F_UNLCK;
+}
+
+/*
+ * Finds an object of the medium that processes use, except the one of inode `except`. Sets name.
+ * Returns -ENOENT if there is none, or another error if there may be one that we cannot use.
+ */
+static int find_used(DIR *objects, const char *base, const struct stat *file, ino_t except,
+		     char *name)
+{
+	size_t len = strlen(base);
+	struct dirent *e;
+
+	rewinddir(objects);
+	while ((e = readdir(objects))) {
+		int fd;
+
+		if (strncmp(e->d_name, base, len) != 0 ||
+		    (e->d_name[len] && e->d_name[len] != '.') || strlen(e->d_name) >= NAME_SIZE ||
+		    e->d_ino == except)
+			continue;
+		fd = open_trusted(dirfd(objects), e->d_name, file);
+		if (fd == -ENOENT || fd == -EPERM)
+			continue;
+		if (fd < 0 || is_in_use(fd)) {
+			strcpy(name, e->d_name);
+			return fd;
+		}
+		close(fd);
+	}
+	return -ENOENT;
+}
+
+/* Opens or makes an object of a name that no stranger has. Sets name. */
+static int find_or_make(struct media *m, DIR *objects, const char *base, const struct stat *file,
+			char *name)
+{
+	for (unsigned int i = 0; i < NAME_TRIES; i++) {
+		int n = snprintf(name, NAME_SIZE, "%s", base), fd;
+
+		if (i > 0)
+			snprintf(name + n, NAME_SIZE - (size_t)n, ".%u",
+				 i < IN_ORDER ? i : random_u32());
+		fd = open_trusted(dirfd(objects), name, file);
+		if (fd == -ENOENT)
+			fd = make_object(m, dirfd(objects), name, file);
+		if (fd >= 0 && i > 0)
+			log_warn("medium %d: " OBJECTS "/%s is of a user who may not write the "
+				 "medium: using %s",
+				 m->fd, base, name);
+		if (fd >= 0 || (fd != -EPERM && fd != -EEXIST))
+			return fd;
+	}
 	return -EACCES;
+}
+
+static void base_name(const struct stat *file, char *base)
+{
+	bool block = S_ISBLK(file->st_mode);
+
+	snprintf(base, NAME_SIZE, PREFIX "%llx.%llx",
+		 (unsigned long long)(block ? file->st_rdev : file->st_dev),
+		 (unsigned long long)(block ? 0 : file->st_ino));
 }
 
 static struct table *map(int fd)
@@ -417,21 +513,20 @@ static int join(struct places *p)
  */
 static bool is_left(int fd)
 {
-	struct flock anybody = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = PROCESSES};
 	struct stat st;
 
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 0 &&
 	       st.st_uid == geteuid() && (st.st_size == 0 || st.st_size == sizeof(struct table)) &&
-	       fcntl(fd, F_OFD_GETLK, &anybody) == 0 && anybody.l_type == F_UNLCK;
+	       !is_in_use(fd);
 }
 
 /* Removes abandoned objects, also of media that no longer exist: no other process would do so. */
-static void remove_abandoned_objects(void)
+static void remove_abandoned_objects(DIR *objects)
 {
-	DIR *objects = opendir(OBJECTS);
 	struct dirent *e;
 
-	while (objects && (e = readdir(objects))) {
+	rewinddir(objects);
+	while ((e = readdir(objects))) {
 		CLEANUP_CLOSE int fd = -1;
 
 		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
@@ -443,31 +538,89 @@ static void remove_abandoned_objects(void)
 		if (unlinkat(dirfd(objects), e->d_name, 0) == 0)
 			log_info("media: %s was left by a process that has died", e->d_name);
 	}
-	if (objects)
-		closedir(objects);
 }
 
-static int open_shared(struct media *m, struct places *p)
-{
-	int err;
+static void leave_shared(struct places *p, int wait);
 
-	do {
-		p->fd = open_object(m, p->name, sizeof(p->name));
-		if (p->fd < 0)
-			return p->fd;
-		err = prepare_object(p->fd);
-		if (err)
-			close(p->fd);
-	} while (err == -EAGAIN);
+/* Joins the object that was opened. Returns -EAGAIN if it has been removed meanwhile. */
+static int join_object(struct places *p)
+{
+	int err = prepare_object(p->fd);
+
 	if (err)
 		return err;
 	p->table = map(p->fd);
 	err = p->table ? join(p) : -ENOMEM;
 	flock(p->fd, LOCK_UN);
-	if (err)
+	if (err && p->table) {
+		munmap(p->table, sizeof(*p->table));
+		p->table = NULL;
+	}
+	return err;
+}
+
+/* Returns -EAGAIN if other processes use another object of this medium. */
+static int check_alone(struct places *p, DIR *objects, const char *base, const struct stat *file)
+{
+	CLEANUP_CLOSE int other = -1;
+	char name[NAME_SIZE];
+	struct stat own;
+
+	if (fstat(p->fd, &own))
+		return -errno;
+	other = find_used(objects, base, file, own.st_ino, name);
+	if (other == -ENOENT)
+		return 0;
+	leave_shared(p, 0);
+	munmap(p->table, sizeof(*p->table));
+	p->table = NULL;
+	return other < 0 ? other : -EAGAIN;
+}
+
+static int try_to_share(struct media *m, struct places *p, DIR *objects, const char *base,
+			const struct stat *file)
+{
+	int err;
+
+	p->fd = find_used(objects, base, file, 0, p->name);
+	if (p->fd == -ENOENT)
+		p->fd = find_or_make(m, objects, base, file, p->name);
+	if (p->fd < 0)
+		return p->fd;
+	err = join_object(p);
+	if (err == 0)
+		err = check_alone(p, objects, base, file);
+	if (err) {
 		close(p->fd);
+		p->fd = -1;
+	}
+	return err;
+}
+
+static int open_shared(struct media *m, struct places *p)
+{
+	char base[NAME_SIZE];
+	struct stat file;
+	DIR *objects;
+	int err = -EAGAIN;
+
+	if (fstat(m->fd, &file))
+		return -errno;
+	objects = opendir(OBJECTS);
+	if (!objects)
+		return -errno;
+	base_name(&file, base);
+	for (unsigned int i = 0; err == -EAGAIN && i < OPEN_TRIES; i++) {
+		if (i > 0)
+			usleep(random_u32() % RETRY_US);
+		err = try_to_share(m, p, objects, base, &file);
+	}
+	if (err == 0)
+		remove_abandoned_objects(objects);
 	else
-		remove_abandoned_objects();
+		log_err("medium %d: cannot be shared: " OBJECTS "/%s: %s", m->fd, base,
+			strerror(-err));
+	closedir(objects);
 	return err;
 }
 
@@ -497,6 +650,14 @@ int places_open(struct media *m)
 	return 0;
 }
 
+static void unlink_object(const char *name)
+{
+	char path[sizeof(OBJECTS) + NAME_SIZE];
+
+	snprintf(path, sizeof(path), OBJECTS "/%s", name);
+	unlink(path);
+}
+
 /*
  * The last process removes the name. Locks are released explicitly, not only by closing: a child
  * made without fork() has the descriptor, too.
@@ -512,7 +673,7 @@ static void leave_shared(struct places *p, int wait)
 	for (unsigned int q = 0; q < PROCESSES && alone; q++)
 		alone = q == p->self || lock_byte(p->fd, q, F_WRLCK);
 	if (alone && st.st_nlink > 0)
-		shm_unlink(p->name);
+		unlink_object(p->name);
 	for (unsigned int q = 0; q < PROCESSES; q++)
 		lock_byte(p->fd, q, F_UNLCK);
 	flock(p->fd, LOCK_UN);

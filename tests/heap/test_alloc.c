@@ -65,7 +65,7 @@ static void check_and_destroy_heap(struct stag_heap *heap)
 
 	expect_sound(heap);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	assert_int_equal(access(path, F_OK), -1);
 }
 

@@ -238,7 +238,7 @@ static void no_huge_pages_leak_after_the_name_is_removed(void **state)
 	struct stag_heap *heap = create_huge();
 	char path[128];
 
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	assert_int_equal(unlink(path), 0);
 	destroy_heap(heap);
 }

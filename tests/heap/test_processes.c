@@ -188,7 +188,7 @@ static bool exists(void)
 {
 	char path[128];
 
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	return access(path, F_OK) == 0;
 }
 
@@ -650,7 +650,7 @@ static void an_object_that_is_no_heap_is_refused(void **state)
 	char path[128];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	file = fopen(path, "w");
 	assert_non_null(file);
 	for (int i = 0; i < 10000; i++)
@@ -1096,7 +1096,7 @@ static void a_heap_that_names_a_foreign_file_does_not_damage_it(void **state)
 
 	assert_int_equal(write(victim, "precious", 8), 8);
 	assert_int_equal(stag_heap_detach(heap, true), 0);
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	fd = open(path, O_RDWR);
 	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
 	snprintf(header.huge_path, sizeof(header.huge_path), "%s", theirs);
@@ -1130,7 +1130,7 @@ static void a_view_of_a_corrupt_heap_does_not_crash(void **state)
 	order_child(&child, ALLOC, 600 * KIB, 0);
 	assert_int_equal(stag_heap_detach(heap, true), 0);
 	kill_child(&child);
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), name);
 	fd = open(path, O_RDWR);
 	assert_int_equal(heap_read_header(fd, &header), 0);
 	good = malloc(header.size);

@@ -402,7 +402,7 @@ static void map_other(void)
 	void *at;
 	int fd;
 
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", other_name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), other_name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
@@ -853,7 +853,7 @@ static bool other_exists(void)
 {
 	char path[128];
 
-	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", other_name);
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/heap.%s", geteuid(), other_name);
 	return access(path, F_OK) == 0;
 }
 
