@@ -137,7 +137,8 @@ struct stag_store_attr {
 };
 
 enum stag_store_flags {
-	STAG_STORE_FORCE = 1 << 0,  /* format: overwrite existing content; remove: even if in use */
+	/* format: overwrite existing content; remove: even if it has data, or is in use */
+	STAG_STORE_FORCE = 1 << 0,
 	STAG_STORE_LOOK = 1 << 1,   /* open: read-only; every change is refused */
 	STAG_STORE_REPAIR = 1 << 2, /* check: repair what can be repaired */
 };
@@ -145,8 +146,8 @@ enum stag_store_flags {
 /*
  * Formats a file (created if necessary, accessible to its owner alone), a block device, or memory
  * ("mem:NAME", a POSIX shared memory object) as a store. attr may be NULL. Returns EEXIST if it has
- * content; stag_store_error() says which. Returns EBUSY if it is mounted, or a store in use, even
- * with STAG_STORE_FORCE.
+ * content; stag_store_error() says which. Returns EBUSY if it is mounted, a store in use, or locked
+ * by another process (flock(2)), such as a block target that serves it, even with STAG_STORE_FORCE.
  */
 int stag_store_format(const char *path, const struct stag_store_attr *attr, unsigned int flags);
 
@@ -195,7 +196,7 @@ int stag_store_find(struct stag_store *store, const char *name,
 		    struct stag_store_partition *partition);
 
 /*
- * Progress of a call on this store that has to write zeroes. Called from the calling thread, a few
+ * Progress of a call on this store that has to write zeroes, or to search for data. Called from the calling thread, a few
  * times a second.
  */
 typedef void (*stag_store_progress)(void *arg, uint64_t done, uint64_t total);
@@ -228,9 +229,9 @@ int stag_store_change(struct stag_store *store, const struct stag_store_partitio
 
 /*
  * Removes a partition. A file returns its space to the file system; elsewhere the bytes stay until
- * the next partition in that place is added. Returns EBUSY if it is in use, unless STAG_STORE_FORCE
- * is set. With it, the users are refused within a second, and the place is not reused before the
- * last of them has closed the partition.
+ * the next partition in that place is added. Returns EBUSY if it is in use, and ENOTEMPTY if it has
+ * been written (any byte is not zero), unless STAG_STORE_FORCE is set. With it, the users are refused
+ * within a second, and the place is not reused before the last of them has closed the partition.
  */
 int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags);
 
@@ -271,6 +272,11 @@ struct stag_store_connect_attr {
 
 enum stag_store_connect_flags {
 	STAG_STORE_HAS_LEVEL = 1 << 0,
+	/*
+	 * Remote: TLS 1.3 by a key that both sides derive from the token, which is required; the
+	 * server needs it, too (tls). Needs the software adapter.
+	 */
+	STAG_STORE_TLS = 1 << 1,
 };
 
 /*
@@ -295,6 +301,9 @@ struct stag_store_counters {
 	 * flushes.
 	 */
 	struct stag_histogram read_times, write_times, flush_times;
+	/* Of a server: connections now; requests to connect that were refused since it started; */
+	uint64_t connections, refused;
+	uint64_t evicted; /* and connections that it ended because the client took no answers */
 };
 
 /*
@@ -339,6 +348,21 @@ struct stag_store_server_attr {
 	uint32_t flags;			     /* enum stag_store_server_flags */
 	uint32_t max_connections;	     /* 1024 */
 	uint64_t staging_bytes, cache_bytes; /* limits of its memory; 64 MiB each */
+	/*
+	 * A client that takes no answers for this time is disconnected; 30,000 by default. With
+	 * STAG_STORE_SERVER_CLIENT_TIMEOUT in comp_mask.
+	 */
+	uint32_t client_timeout_ms;
+	/*
+	 * enum stagdv_tls_mode: whether clients may, or must, encrypt their connections by their tokens
+	 * (STAG_STORE_TLS). With STAG_STORE_SERVER_TLS in comp_mask; otherwise the environment decides.
+	 */
+	uint32_t tls;
+};
+
+enum stag_store_server_mask {
+	STAG_STORE_SERVER_CLIENT_TIMEOUT = 1 << 0,
+	STAG_STORE_SERVER_TLS = 1 << 1,
 };
 
 /*

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,9 +13,10 @@
 #include <linux/fs.h>
 
 #include "base/cleanup.h"
+#include "base/shm.h"
 
-#define MEM	"mem:"
-#define MEM_DIR "/dev/shm/stag-store."
+#define MEM	 "mem:"
+#define MEM_FILE "store." /* of a name in its owner's directory: base/shm.h */
 
 /* Makes the path absolute: the process may change its directory while the store is open. */
 static char *absolute(const char *name)
@@ -27,19 +30,37 @@ static char *absolute(const char *name)
 	return here && asprintf(&path, "%s/%s", here, name) >= 0 ? path : NULL;
 }
 
-static int find_path(struct backing *b, const char *name)
+/* Finds the file of mem:NAME, a store of this user's, or of mem:OWNER/NAME. */
+static int find_memory(struct backing *b, const char *name, bool make)
 {
-	int rc;
+	char file[sizeof(MEM_FILE) + STAG_STORE_NAME_MAX], path[PATH_MAX];
+	const char *bare;
+	int known = shm_parse(name + strlen(MEM), &b->owner, &bare), rc;
 
-	if (strncmp(name, MEM, strlen(MEM)) == 0) {
-		rc = table_check_name("memory store", name + strlen(MEM));
-		if (rc != 0)
-			return rc;
-		if (asprintf(&b->path, MEM_DIR "%s", name + strlen(MEM)) < 0)
-			b->path = NULL;
-	} else {
+	rc = table_check_name("memory store", bare);
+	if (rc != 0)
+		return rc;
+	if (known != 0)
+		return store_fail(EINVAL, "%s: there is no such user", name);
+	snprintf(file, sizeof(file), MEM_FILE "%s", bare);
+	rc = shm_path(b->owner, make, file, path, sizeof(path));
+	if (rc != 0)
+		return store_fail(-rc, "%s: %s", name, strerror(-rc));
+	b->in_memory = true;
+	b->path = strdup(path);
+	return 0;
+}
+
+static int find_path(struct backing *b, const char *name, bool make)
+{
+	int rc = 0;
+
+	if (strncmp(name, MEM, strlen(MEM)) == 0)
+		rc = find_memory(b, name, make);
+	else
 		b->path = absolute(name);
-	}
+	if (rc != 0)
+		return rc;
 	if (!b->path)
 		return store_fail(ENOMEM, "%s: cannot resolve the path: %s", name, strerror(errno));
 	b->name = strdup(name);
@@ -49,7 +70,7 @@ static int find_path(struct backing *b, const char *name)
 /* O_NONBLOCK: opening a pipe must not wait for its other end. */
 static int open_for(struct backing *b, enum backing_mode mode)
 {
-	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (b->in_memory ? O_NOFOLLOW : 0);
 
 	b->writable = mode != BACKING_LOOK;
 	b->fd = open(b->path, (b->writable ? O_RDWR : O_RDONLY) | flags);
@@ -69,6 +90,9 @@ static int check_kind(struct backing *b)
 {
 	if (fstat(b->fd, &b->st) != 0)
 		return store_fail(errno, "%s: %s", b->name, strerror(errno));
+	if (b->in_memory && shm_check(&b->st, b->owner, 0666) != SHM_GOOD)
+		return store_fail(EACCES, "%s: is no file of user %u alone (%s)", b->name, b->owner,
+				  b->path);
 	if (S_ISREG(b->st.st_mode) || S_ISBLK(b->st.st_mode))
 		return 0;
 	return store_fail(EINVAL, "%s: neither a file nor a block device", b->name);
@@ -81,7 +105,7 @@ int backing_open(struct backing *b, const char *name, enum backing_mode mode)
 	*b = (struct backing){.fd = -1};
 	if (!name || !*name)
 		return store_fail(EINVAL, "a store must be named by its path, or by mem:NAME");
-	rc = find_path(b, name);
+	rc = find_path(b, name, mode == BACKING_CREATE);
 	if (rc == 0) {
 		rc = open_for(b, mode);
 		if (rc != 0)

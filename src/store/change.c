@@ -259,10 +259,51 @@ STAG_EXPORT int stag_store_change(struct stag_store *store,
 
 /* ---- remove ------------------------------------------------------------------------------ */
 
+/*
+ * Refuses if the partition's bytes, which are locked, are not all zero: however it was written, it
+ * has data. Bytes behind the end of a truncated file are lost already.
+ */
+static int check_unwritten(struct stag_store *store, const struct stag_store_partition *p)
+{
+	uint64_t at = p->offset, end = p->offset + p->size, present;
+	int rc = backing_size(&store->backing, &present);
+
+	if (rc != 0)
+		return rc;
+	if (end > present)
+		end = present > at ? present : at;
+	rc = io_find_data(store->backing.fd, &at, end, &store->progress);
+	if (rc < 0)
+		return store_fail(-rc,
+				  "%s: cannot read partition %s at byte %" PRIu64
+				  " to see whether it has data: %s",
+				  store->backing.name, p->name, at - p->offset, strerror(-rc));
+	if (rc > 0)
+		return store_fail(ENOTEMPTY,
+				  "%s: partition %s has been written: it has data from byte "
+				  "%" PRIu64 " on",
+				  store->backing.name, p->name, at - p->offset);
+	return 0;
+}
+
+/* Removes the partition from the table, and releases its space if its bytes are locked. */
+static int commit_removal(struct stag_store *store, struct stag_store_partition *p, bool locked)
+{
+	struct stag_store_partition gone = *p;
+	int rc;
+
+	table_delete(&store->draft, p);
+	rc = commit(store);
+	if (rc == 0 && locked)
+		io_release(store->backing.fd, gone.offset, gone.size);
+	return rc;
+}
+
 static int remove_partition(struct stag_store *store, const char *name, bool force)
 {
-	struct stag_store_partition *p, gone;
+	struct stag_store_partition *p;
 	int fd = store->backing.fd, rc = begin_change(store);
+	uint64_t offset, size;
 	bool locked;
 
 	if (rc != 0)
@@ -271,17 +312,17 @@ static int remove_partition(struct stag_store *store, const char *name, bool for
 	if (!p)
 		return end_change(store, store_fail(ENOENT, "%s: has no partition %s",
 						    store->backing.name, name));
-	gone = *p;
-	locked = lock_range(fd, gone.offset, gone.size);
+	offset = p->offset;
+	size = p->size;
+	locked = lock_range(fd, offset, size);
 	if (!locked && !force)
 		return end_change(store, store_fail(EBUSY, "%s: partition %s is in use",
 						    store->backing.name, name));
-	table_delete(&store->draft, p);
-	rc = commit(store);
-	if (rc == 0 && locked)
-		io_release(fd, gone.offset, gone.size);
+	rc = force ? 0 : check_unwritten(store, p);
+	if (rc == 0)
+		rc = commit_removal(store, p, locked);
 	if (locked)
-		unlock_range(fd, gone.offset, gone.size);
+		unlock_range(fd, offset, size);
 	return end_change(store, rc);
 }
 

@@ -41,6 +41,7 @@ struct endpoint {
 
 	/* remote */
 	struct rdma_event_channel *channel;
+	struct stagdv_tls *tls;
 	uint64_t deadline; /* for connecting */
 	const char *where;
 };
@@ -222,7 +223,6 @@ static int open_local(struct endpoint *e, const struct where *w,
 	struct ibv_pd *pd;
 	int rc;
 
-	e->region.fd = -1;
 	if (!dv)
 		return -EOPNOTSUPP;
 	rc = open_partition(e, dv, w);
@@ -312,6 +312,12 @@ static int make_channel(struct endpoint *e)
 	if (set_nonblocking(e->channel->fd) != 0 ||
 	    rdma_create_id(e->channel, &e->face.id, NULL, RDMA_PS_TCP) != 0)
 		return store_fail(errno, "%s: %s", e->where, strerror(errno));
+	if (e->tls) {
+		int rc = dv_find()->set_tls(e->face.id, e->tls, STAGDV_TLS_REQUIRED);
+
+		if (rc != 0)
+			return store_fail(rc, "%s: cannot use TLS: %s", e->where, strerror(rc));
+	}
 	return 0;
 }
 
@@ -437,6 +443,24 @@ static int open_first(struct endpoint *e, const struct where *w,
 	return rc;
 }
 
+/* Prepares TLS by the key that the server derives from its digest of the token, too. */
+static int prepare_tls(struct endpoint *e, const uint8_t shown[TOKEN_BYTES])
+{
+	const struct dv *dv = dv_get();
+	uint8_t kept[TOKEN_BYTES];
+	struct secure_key k;
+	struct stagdv_tls_attr tls = {
+		.identity = k.identity, .psk = k.key, .psk_len = sizeof(k.key)};
+	int rc = dv ? token_kept(shown, kept) : -EOPNOTSUPP;
+
+	if (rc == 0)
+		rc = secure_key(kept, &k);
+	if (rc == 0)
+		rc = secure_context(dv, &tls, &e->tls);
+	explicit_bzero(&k, sizeof(k));
+	return rc;
+}
+
 static int open_far(struct endpoint *e, const struct where *w,
 		    const struct stag_store_connect_attr *attr)
 {
@@ -445,6 +469,8 @@ static int open_far(struct endpoint *e, const struct where *w,
 	int rc = attr->token ? token_shown(attr->token, strlen(attr->token), shown) : 0;
 
 	e->deadline = clock_ns() + ms * NS_PER_MS;
+	if (rc == 0 && (attr->flags & STAG_STORE_TLS))
+		rc = prepare_tls(e, shown);
 	return rc == 0 ? open_first(e, w, attr, attr->token ? shown : NULL) : rc;
 }
 
@@ -452,7 +478,9 @@ static int open_far(struct endpoint *e, const struct where *w,
 
 static int check_attr(const struct stag_store_connect_attr *a)
 {
-	if (a->comp_mask || (a->flags & ~(uint32_t)STAG_STORE_HAS_LEVEL) ||
+	if ((a->flags & STAG_STORE_TLS) && !a->token)
+		return store_fail(EINVAL, "connect: TLS needs a token");
+	if (a->comp_mask || (a->flags & ~(uint32_t)(STAG_STORE_HAS_LEVEL | STAG_STORE_TLS)) ||
 	    (a->relax & ~(uint32_t)STORE_ALL_RELAX) || a->level > STAG_STORE_DURABLE ||
 	    (a->qp.qp_type && a->qp.qp_type != IBV_QPT_RC))
 		return store_fail(EINVAL, "connect: invalid attributes");
@@ -465,6 +493,8 @@ static void close_endpoint(struct endpoint *e, bool local)
 		close_local(e);
 	else
 		close_remote(e);
+	if (e->tls)
+		dv_find()->destroy_tls(e->tls);
 	free(e);
 }
 

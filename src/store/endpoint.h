@@ -16,6 +16,7 @@
 #define STAG_STORE_ENDPOINT_H
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "dv/dv.h"
 #include "store/store.h"
 
@@ -37,7 +38,11 @@ int where_parse(const char *text, struct where *w);
 
 #define HELLO_VERSION 1
 
-/* The reason of a refusal: one byte of the private data of the server's reject. */
+/*
+ * The reason of a refusal: one byte of the private data of the server's reject. REFUSED_RIGHT also
+ * stands for a partition that does not exist: strangers do not learn which. Older servers told them, by
+ * REFUSED_NAME.
+ */
 enum refusal { REFUSED_RIGHT = 1, REFUSED_NAME, REFUSED_PROTOCOL, REFUSED_FULL, REFUSED_FAULT };
 
 struct stag_store_refusal {
@@ -72,6 +77,29 @@ struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *co
 int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
 		    struct stag_store_counters *sum);
 
+/* ---- secure.c --------------------------------------------------------------------- */
+
+struct secure_key {
+	char identity[33];
+	uint8_t key[TOKEN_BYTES];
+};
+
+/* Keys of all tokens that a store's rights have. Any thread may look one up. */
+struct secure_keys {
+	struct lock lock;
+	size_t n;
+	struct secure_key *key;
+};
+
+/* Derives the key from what a right keeps of a token. */
+int secure_key(const uint8_t kept[TOKEN_BYTES], struct secure_key *k);
+int secure_keys_read(struct secure_keys *keys,
+		     struct stag_store *store);			 /* of the table as loaded */
+int secure_find(void *keys, const char *identity, uint8_t *key); /* as stagdv_tls_attr.find_psk */
+void secure_keys_end(struct secure_keys *keys);
+int secure_context(const struct dv *dv, const struct stagdv_tls_attr *attr,
+		   struct stagdv_tls **out);
+
 /* ---- medium.c --------------------------------------------------------------------- */
 
 /* A medium shared by the local endpoints of this process in one store: each has a reference. */
@@ -89,7 +117,7 @@ void shared_medium_put(struct shared_medium *m); /* once no region uses it; may 
 struct region {
 	const struct dv *dv;
 	struct ibv_mr *mr;
-	int fd; /* reserves the partition's bytes while it is open */
+	struct reserve *reserve; /* of the partition's bytes */
 	enum stag_store_access access;
 	bool gone; /* the partition was removed */
 	struct stag_store_partition now;

@@ -8,11 +8,16 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/export.h"
 #include "base/random.h"
+
+#define UDEV_TRIES 50
 
 static int check_attr(const struct stag_store_attr *attr, unsigned int flags)
 {
@@ -38,6 +43,30 @@ static int hold_device(const struct backing *b, int *fd)
 		errno == EBUSY ? "is mounted, or otherwise in use by the system" : strerror(errno));
 }
 
+/*
+ * Locks the file as block targets lock the files and devices that they serve (flock(2)), until it is
+ * closed. udev holds this lock of a device for an instant after each change (systemd's "Locking
+ * Block Device Access"): that is waited for.
+ */
+static int lock_whole(const struct backing *b)
+{
+	const struct timespec pause = {.tv_nsec = 20 * NS_PER_MS};
+	int tries = S_ISBLK(b->st.st_mode) ? UDEV_TRIES : 1;
+
+	while (flock(b->fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno != EWOULDBLOCK) /* a file system without this lock */
+			return 0;
+		if (--tries == 0)
+			return store_fail(EBUSY,
+					  "%s: another process has it locked: a block target that "
+					  "serves it, or another program that uses it; stop it "
+					  "first",
+					  b->name);
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
 static int check_unused(const struct backing *b)
 {
 	uint32_t pid = store_served_by(b);
@@ -47,7 +76,7 @@ static int check_unused(const struct backing *b)
 				  b->name, pid);
 	if (lock_is_held(b->fd, LOCK_SERVE, 0))
 		return store_fail(EBUSY, "%s: is a store with partitions in use", b->name);
-	return 0;
+	return lock_whole(b);
 }
 
 /* ---- its size --------------------------------------------------------------------- */

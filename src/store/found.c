@@ -15,9 +15,7 @@
 #include <blkid.h>
 
 #include "base/cleanup.h"
-#include "base/zero.h"
 
-#define SCAN_STEP      (64u << 10)
 #define SIGNATURES_MAX 256 /* maximum on one medium */
 
 static int found_store(const struct backing *b)
@@ -124,29 +122,16 @@ int found_wipe(const struct backing *b)
 
 static int found_bytes(const struct backing *b, uint64_t size)
 {
-	CLEANUP_FREE uint8_t *step = malloc(SCAN_STEP);
+	uint64_t end = size < STAG_STORE_DATA_OFFSET ? size : STAG_STORE_DATA_OFFSET, at = 0;
+	int rc = io_find_data(b->fd, &at, end, NULL);
 
-	if (!step)
-		return store_fail(ENOMEM, "%s: no memory", b->name);
-	if (size > STAG_STORE_DATA_OFFSET)
-		size = STAG_STORE_DATA_OFFSET;
-	for (uint64_t at = 0, n; at < size; at += n) {
-		int rc;
-
-		n = size - at < SCAN_STEP ? size - at : SCAN_STEP;
-		rc = io_read(b->fd, step, n, at);
-		if (rc != 0)
-			return store_fail(-rc, "%s: cannot be read at %" PRIu64 ": %s", b->name, at,
-					  strerror(-rc));
-		if (is_zero(step, n))
-			continue;
-		for (const uint8_t *p = step; *p == 0; p++)
-			at++;
-		return store_fail(EEXIST,
-				  "%s: holds data of an unknown kind, from byte %" PRIu64 " on",
-				  b->name, at);
-	}
-	return 0;
+	if (rc < 0)
+		return store_fail(-rc, "%s: cannot be read at %" PRIu64 ": %s", b->name, at,
+				  strerror(-rc));
+	return rc == 0 ? 0
+		       : store_fail(EEXIST,
+				    "%s: holds data of an unknown kind, from byte %" PRIu64 " on",
+				    b->name, at);
 }
 
 int found_anything(const struct backing *b)

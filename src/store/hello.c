@@ -115,7 +115,7 @@ int refusal_read(const void *data, size_t len, const char *where)
 	memcpy(&r, data, sizeof(r));
 	switch (r.reason) {
 	case REFUSED_RIGHT:
-		return store_fail(EACCES, "%s: no right to use it", where);
+		return store_fail(EACCES, "%s: no right to use it, or no such partition", where);
 	case REFUSED_NAME:
 		return store_fail(ENOENT, "%s: there is no such partition", where);
 	case REFUSED_PROTOCOL:

@@ -119,8 +119,10 @@ STAG_EXPORT struct stag_store *stag_store_open(const char *path, unsigned int fl
 	int rc = store ? open_store(store, path, flags)
 		       : store_fail(ENOMEM, "%s: no memory", path ? path : "store");
 
-	if (rc == 0)
+	if (rc == 0) {
+		list_init(&store->reserved);
 		return store;
+	}
 	free(store);
 	errno = -rc;
 	return NULL;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,16 +47,77 @@ static enum stag_store_access limit_access(enum stag_store_access access,
 	return access == STAG_STORE_WRITE && !store->backing.writable ? STAG_STORE_READ : access;
 }
 
+/* ---- reservations ------------------------------------------------------------------ */
+
+/* The bytes of a partition, which nobody can remove meanwhile; shared by all regions of a server. */
+struct reserve {
+	struct list link; /* in the store's reserved */
+	uint64_t id, offset, size;
+	int fd; /* has the lock */
+	unsigned int users;
+};
+
+static void reserve_put(struct reserve *v)
+{
+	if (!v || --v->users)
+		return;
+	close(v->fd);
+	list_del(&v->link);
+	free(v);
+}
+
+static struct reserve *find_reserve(struct stag_store *store, const struct stag_store_partition *p)
+{
+	list_for_each_safe (it, &store->reserved) {
+		struct reserve *v = list_entry(it, struct reserve, link);
+
+		if (v->id == p->id && v->offset == p->offset && v->size == p->size)
+			return v;
+	}
+	return NULL;
+}
+
+static int add_reserve(struct stag_store *store, struct stag_store_partition *p,
+		       struct reserve **out)
+{
+	struct reserve *v = calloc(1, sizeof(*v));
+	int fd = v ? store_use(store, p->id, p) : store_fail(ENOMEM, "no memory");
+
+	if (fd < 0) {
+		free(v);
+		return fd;
+	}
+	*v = (struct reserve){
+		.id = p->id, .offset = p->offset, .size = p->size, .fd = fd, .users = 1};
+	list_add_tail(&store->reserved, &v->link);
+	*out = v;
+	return 0;
+}
+
+/* Reserves the partition, as the table has it now; updates p. */
+static int reserve_get(struct stag_store *store, struct stag_store_partition *p,
+		       struct reserve **out)
+{
+	const struct stag_store_partition *now = table_find_id(&store->now.table, p->id);
+	struct reserve *v = now ? find_reserve(store, now) : NULL;
+
+	if (!v)
+		return add_reserve(store, p, out);
+	*p = *now;
+	v->users++;
+	*out = v;
+	return 0;
+}
+
 /* ---- open and close ---------------------------------------------------------------- */
 
 void region_close(struct region *r)
 {
 	if (r->mr)
 		ibv_dereg_mr(r->mr);
-	if (r->fd >= 0)
-		close(r->fd);
+	reserve_put(r->reserve);
 	r->mr = NULL;
-	r->fd = -1;
+	r->reserve = NULL;
 }
 
 /* Detects a truncated file, for which registration would fail without a clear reason. */
@@ -74,22 +136,48 @@ static int check_is_there(const struct stag_store *store, const struct stag_stor
 			  store->backing.name, present, p->name);
 }
 
+static int check_access(struct region *r, const struct stag_store *store, region_rights_fn rights,
+			void *arg)
+{
+	r->access = limit_access(rights(arg, store, &r->now), store);
+	if (r->access != STAG_STORE_NONE)
+		return 0;
+	return store_fail(EACCES, "%s: partition %s: no right to it", store->backing.name,
+			  r->now.name);
+}
+
+/*
+ * Finds the partition and checks the rights to it. One that does not exist is handled as one without
+ * rights is, except for the error: a server's answer takes the same time.
+ */
+static int find_allowed(struct region *r, struct stag_store *store, const char *name,
+			region_rights_fn rights, void *arg)
+{
+	int rc = -stag_store_find(store, name, &r->now), allowed;
+
+	if (rc != 0)
+		r->now = (struct stag_store_partition){.num_rights = 0};
+	allowed = check_access(r, store, rights, arg);
+	if (rc == -ENOENT)
+		return store_fail(ENOENT, "%s: has no partition %s", store->backing.name, name);
+	return rc != 0 ? rc : allowed;
+}
+
 int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
 		region_rights_fn rights, void *arg)
 {
-	int rc = -stag_store_find(store, name, &r->now);
+	int rc = find_allowed(r, store, name, rights, arg);
 
 	if (rc != 0)
 		return rc;
 	r->dv = dv;
 	r->gone = false;
-	r->fd = store_use(store, r->now.id, &r->now);
-	if (r->fd < 0)
-		return r->fd;
-	r->access = limit_access(rights(arg, store, &r->now), store);
-	rc = r->access != STAG_STORE_NONE ? check_is_there(store, &r->now)
-					  : store_fail(EACCES, "%s: partition %s: no right to it",
-						       store->backing.name, name);
+	rc = reserve_get(store, &r->now, &r->reserve);
+	if (rc != 0)
+		return rc;
+	rc = check_access(r, store, rights, arg); /* it may have changed meanwhile */
+	if (rc == 0)
+		rc = check_is_there(store, &r->now);
 	if (rc != 0)
 		region_close(r);
 	return rc;
@@ -112,16 +200,13 @@ int region_register(struct region *r, const struct stag_store *store, struct ibv
 /* Locks the range that was added to a partition, then allows access to it. */
 static void follow_size(struct region *r, struct stag_store *store, uint64_t size)
 {
-	struct stag_store_partition p;
-	int fd;
+	struct stag_store_partition p = r->now;
+	struct reserve *more;
 
-	if (size <= r->now.size)
+	if (size <= r->now.size || reserve_get(store, &p, &more) != 0)
 		return;
-	fd = store_use(store, r->now.id, &p);
-	if (fd < 0)
-		return;
-	close(r->fd);
-	r->fd = fd;
+	reserve_put(r->reserve);
+	r->reserve = more;
 	r->now.size = p.size;
 }
 

@@ -42,12 +42,12 @@ STAG_EXPORT int stag_store_token(const void *secret, size_t len, uint8_t token[3
 	return -(rc == 0 ? token_kept(shown, token) : rc);
 }
 
-static bool shows(const struct visitor *v, const uint8_t token[TOKEN_BYTES])
+/* Computes what a right keeps of the visitor's token. Returns false if none was shown. */
+static bool digest_of(const struct visitor *v, uint8_t kept[TOKEN_BYTES])
 {
-	uint8_t kept[TOKEN_BYTES];
+	static const uint8_t none[TOKEN_BYTES];
 
-	return v->shown && token_kept(v->shown, kept) == 0 &&
-	       CRYPTO_memcmp(kept, token, sizeof(kept)) == 0;
+	return token_kept(v->shown ? v->shown : none, kept) == 0 && v->shown;
 }
 
 /* ---- networks -------------------------------------------------------------- */
@@ -90,7 +90,8 @@ static bool has_group(const struct visitor *v, uint32_t gid)
 	return false;
 }
 
-static bool fits(const struct stag_store_right *r, const struct visitor *v)
+/* kept: the digest of the visitor's token; NULL: none. */
+static bool fits(const struct stag_store_right *r, const struct visitor *v, const uint8_t *kept)
 {
 	switch ((enum stag_store_who)r->who) {
 	case STAG_STORE_LOCAL:
@@ -104,18 +105,31 @@ static bool fits(const struct stag_store_right *r, const struct visitor *v)
 	case STAG_STORE_NET:
 		return v->peer && is_in_net(v->peer, r);
 	case STAG_STORE_TOKEN:
-		return v->peer && shows(v, r->token);
+		return kept && CRYPTO_memcmp(kept, r->token, TOKEN_BYTES) == 0;
 	}
 	return false;
 }
 
+/*
+ * The first right that fits decides. All places are examined, and the token is digested once, even if
+ * there is none: the time that it takes tells a stranger nothing about the partition.
+ */
 enum stag_store_access rights_of(const struct stag_store_partition *p, uint32_t owner,
 				 const struct visitor *v)
 {
-	for (unsigned int i = 0; i < p->num_rights; i++)
-		if (fits(&p->rights[i], v))
-			return (enum stag_store_access)p->rights[i].access;
-	return !v->peer && v->uid == owner ? STAG_STORE_WRITE : STAG_STORE_NONE;
+	static const struct stag_store_right unused = {.who = STAG_STORE_TOKEN};
+	enum stag_store_access access =
+		!v->peer && v->uid == owner ? STAG_STORE_WRITE : STAG_STORE_NONE;
+	uint8_t kept[TOKEN_BYTES] = {0};
+	bool shows = v->peer && digest_of(v, kept);
+
+	for (unsigned int i = STAG_STORE_MAX_RIGHTS; i-- > 0;) {
+		bool used = i < p->num_rights;
+
+		if (fits(used ? &p->rights[i] : &unused, v, shows ? kept : NULL) && used)
+			access = (enum stag_store_access)p->rights[i].access;
+	}
+	return access;
 }
 
 enum stag_store_access rights_of_self(const struct stag_store_partition *p, uint32_t owner)

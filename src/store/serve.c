@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,17 +21,25 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/audit.h"
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/nonblock.h"
+#include "base/rate.h"
 
 #define MAX_CONNECTIONS 1024
+#define CLIENT_TIMEOUT	30000 /* ms */
+#define EVENTS_AT_ONCE	64    /* requests and ends that are handled before other work */
 #define MEMORY		(64ull << 20)
 #define BACKLOG		128
 #define MAX_DEVICES	8
-#define PEER_WORD	64
+#define PEER_WORD	80
+#define SERVER_MASK	(STAG_STORE_SERVER_CLIENT_TIMEOUT | STAG_STORE_SERVER_TLS)
+
+/* Refusals that are logged; the next line says how many were not. */
+static const struct rate_limit log_limit = RATE_LIMIT(4, 32);
 
 struct stag_store_server {
 	struct stag_store *store; /* a private one: the caller's belongs to the caller's thread */
@@ -48,8 +57,16 @@ struct stag_store_server {
 	} media[MAX_DEVICES]; /* one for each device that peers connect through */
 	/* the server's thread opens media, any thread may read their counters */
 	struct lock media_lock;
-	struct list connections;
-	uint32_t num_connections, max_connections;
+	struct list connections; /* oldest first */
+	_Atomic uint32_t num_connections;
+	uint32_t max_connections;
+	uint8_t ack_timeout; /* RDMA_OPTION_ID_ACK_TIMEOUT */
+	bool has_tls;
+	enum stagdv_tls_mode tls_mode; /* if has_tls */
+	struct stagdv_tls *tls;
+	struct secure_keys keys;
+	struct rate log_rate;
+	_Atomic uint64_t refused, evicted;
 };
 
 struct connection {
@@ -61,7 +78,8 @@ struct connection {
 	struct region region;
 	struct stag_store_hello hello;
 	const uint8_t *shown; /* token in hello; NULL: none */
-	char peer[PEER_WORD];
+	bool established;     /* the client has sent its first message */
+	char peer[PEER_WORD]; /* address and port */
 };
 
 /* ---- connections -------------------------------------------------------------------- */
@@ -78,11 +96,30 @@ static enum stag_store_access rights_of_peer(void *arg, const struct stag_store 
 static void name_peer(struct connection *c)
 {
 	const struct sockaddr *a = rdma_get_peer_addr(c->id);
-	socklen_t len =
-		a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	bool six = a->sa_family == AF_INET6;
+	char host[INET6_ADDRSTRLEN + IF_NAMESIZE], port[8]; /* a link-local one has a scope */
 
-	if (getnameinfo(a, len, c->peer, sizeof(c->peer), NULL, 0, NI_NUMERICHOST) != 0)
+	if (getnameinfo(a, six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in), host,
+			sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
 		snprintf(c->peer, sizeof(c->peer), "?");
+	else
+		snprintf(c->peer, sizeof(c->peer), six ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static void report(const struct connection *c, const char *action, enum stag_audit_outcome outcome,
+		   const char *reason)
+{
+	char object[STAG_STORE_NAME_MAX + 32];
+
+	if (!audit_is_on())
+		return;
+	snprintf(object, sizeof(object), "partition %s", c->hello.partition);
+	audit_report(&(struct stag_audit_record){.room = "store",
+						 .object = object,
+						 .from = c->peer,
+						 .action = action,
+						 .outcome = outcome,
+						 .reason = reason});
 }
 
 static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_context *context)
@@ -168,9 +205,30 @@ static int welcome(struct connection *c, uint8_t peer_reads)
 		.rnr_retry_count = 7};
 
 	welcome_make(&w, &e);
+	rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &c->server->ack_timeout,
+			sizeof(c->server->ack_timeout));
 	if (rdma_accept(c->id, &param) != 0)
 		return store_fail(errno, "cannot accept the connection: %s", strerror(errno));
 	return 0;
+}
+
+/* Makes room for a connection, if need be in place of the oldest client that has not said a word. */
+static int make_room(struct stag_store_server *s)
+{
+	if (s->num_connections <= s->max_connections)
+		return 0;
+	list_for_each_safe (it, &s->connections) {
+		struct connection *c = list_entry(it, struct connection, link);
+
+		if (c->established || !c->id->qp)
+			continue;
+		s->evicted++;
+		report(c, "connect", STAG_AUDIT_FAILED, "silent, and another client needed room");
+		end_connection(c);
+		return 0;
+	}
+	return store_fail(EUSERS, "too many connections (%u): raise max_connections",
+			  s->max_connections);
 }
 
 /* Checks a connection request and prepares its region. Returns 0, or -errno with an error text. */
@@ -182,13 +240,12 @@ static int admit(struct connection *c, const struct rdma_conn_param *asked)
 
 	if (rc != 0)
 		return rc;
-	if (s->num_connections > s->max_connections)
-		return store_fail(EUSERS, "too many connections (%u): raise max_connections",
-				  s->max_connections);
 	rc = dv_check_device(s->dv, c->id->verbs);
 	if (rc != 0)
 		return rc;
 	rc = region_open(&c->region, s->dv, s->store, c->hello.partition, rights_of_peer, c);
+	if (rc == 0)
+		rc = make_room(s); /* for a client that has the right to it */
 	if (rc != 0)
 		return rc;
 	medium = medium_for(s, c->id->verbs);
@@ -207,11 +264,10 @@ static void reject(struct rdma_cm_id *id, int error)
 {
 	struct stag_store_refusal r;
 
-	refusal_make(&r, error == -EACCES   ? REFUSED_RIGHT
-			 : error == -ENOENT ? REFUSED_NAME
-			 : error == -EPROTO ? REFUSED_PROTOCOL
-			 : error == -EUSERS ? REFUSED_FULL
-					    : REFUSED_FAULT);
+	refusal_make(&r, error == -EACCES || error == -ENOENT ? REFUSED_RIGHT
+			 : error == -EPROTO		      ? REFUSED_PROTOCOL
+			 : error == -EUSERS		      ? REFUSED_FULL
+							      : REFUSED_FAULT);
 	rdma_reject(id, &r, sizeof(r));
 }
 
@@ -223,12 +279,28 @@ static struct connection *new_connection(struct stag_store_server *s, struct rdm
 		return NULL;
 	c->server = s;
 	c->id = id;
-	c->region.fd = -1;
 	id->context = c;
 	list_add_tail(&s->connections, &c->link);
 	s->num_connections++;
 	name_peer(c);
 	return c;
+}
+
+/* Counts a refusal, and logs it unless there are too many. */
+static void note_refused(struct connection *c, int rc)
+{
+	struct stag_store_server *s = c->server;
+	uint32_t more = 0;
+
+	s->refused++;
+	report(c, "connect", rc == -EUSERS ? STAG_AUDIT_FAILED : STAG_AUDIT_REFUSED,
+	       stag_store_error());
+	if (!rate_allows(&s->log_rate, &log_limit, clock_ns(), &more))
+		return;
+	log_warn("store: %s is refused: %s", c->peer, stag_store_error());
+	if (more)
+		log_warn("store: %s: %u more were refused and not logged", s->store->backing.name,
+			 more);
 }
 
 static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
@@ -240,6 +312,8 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 	rdma_ack_cm_event(event);
 	if (rc == 0) {
 		log_info("store: %s uses partition %s", c->peer, c->hello.partition);
+		report(c, "connect", STAG_AUDIT_ALLOWED,
+		       c->region.access == STAG_STORE_WRITE ? "to write" : "to read");
 		return;
 	}
 	reject(id, rc);
@@ -247,24 +321,39 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 		rdma_destroy_id(id);
 		return;
 	}
-	log_warn("store: %s is refused: %s", c->peer, stag_store_error());
+	note_refused(c, rc);
 	end_connection(c);
 }
 
 /* ---- the server's thread --------------------------------------------------------------- */
 
+static void note_left(struct connection *c, int status)
+{
+	if (status != -ETIMEDOUT) {
+		log_info("store: %s has left partition %s", c->peer, c->hello.partition);
+		return;
+	}
+	c->server->evicted++;
+	log_warn("store: %s of partition %s took no answers for too long, and was disconnected",
+		 c->peer, c->hello.partition);
+	report(c, "evict", STAG_AUDIT_FAILED, "took no answers");
+}
+
 static void on_event(struct stag_store_server *s, struct rdma_cm_event *event)
 {
 	struct connection *c = event->id->context;
 	bool ended = event->event != RDMA_CM_EVENT_ESTABLISHED && event->id != s->listener;
+	int status = event->status;
 
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 		on_request(s, event);
 		return;
 	}
 	rdma_ack_cm_event(event);
+	if (!ended && c)
+		c->established = true;
 	if (ended && c) {
-		log_info("store: %s has left partition %s", c->peer, c->hello.partition);
+		note_left(c, status);
 		end_connection(c);
 	}
 }
@@ -276,6 +365,8 @@ static void check_rights(struct stag_store_server *s)
 	if (rc != -ESTALE && (rc != 0 || s->store->now.table.generation == s->generation))
 		return;
 	s->generation = s->store->now.table.generation;
+	if (rc == 0 && s->tls && secure_keys_read(&s->keys, s->store) != 0)
+		log_warn("store: %s", stag_store_error());
 	list_for_each_safe (it, &s->connections) {
 		struct connection *c = list_entry(it, struct connection, link);
 
@@ -296,7 +387,9 @@ static void *serve_loop(void *arg)
 		struct rdma_cm_event *event;
 
 		poll(fds, 2, WATCH_MS);
-		if ((fds[0].revents & POLLIN) && rdma_get_cm_event(s->channel, &event) == 0)
+		for (int i = 0; i < EVENTS_AT_ONCE && (fds[0].revents & POLLIN) &&
+				rdma_get_cm_event(s->channel, &event) == 0;
+		     i++)
 			on_event(s, event);
 		if (clock_ns() >= next) {
 			check_rights(s);
@@ -331,12 +424,22 @@ static int make_channel(struct stag_store_server *s)
 	return 0;
 }
 
+static int set_tls(struct stag_store_server *s)
+{
+	int rc = s->has_tls ? s->dv->set_tls(s->listener, s->tls, s->tls_mode) : 0;
+
+	errno = rc;
+	return rc;
+}
+
 static int listen_at(struct stag_store_server *s, struct sockaddr *address)
 {
-	if (rdma_create_id(s->channel, &s->listener, NULL, RDMA_PS_TCP) == 0 &&
+	if (rdma_create_id(s->channel, &s->listener, NULL, RDMA_PS_TCP) == 0 && set_tls(s) == 0 &&
 	    rdma_bind_addr(s->listener, address) == 0 && rdma_listen(s->listener, BACKLOG) == 0)
 		return 0;
-	return store_fail(errno, "cannot listen: %s", strerror(errno));
+	/* the port is in the same place of both kinds of address */
+	return store_fail(errno, "cannot listen on port %u: %s",
+			  ntohs(((const struct sockaddr_in *)address)->sin_port), strerror(errno));
 }
 
 static void stop_listening(struct stag_store_server *s)
@@ -396,6 +499,9 @@ static void free_server(struct stag_store_server *s)
 		close(s->stop_fd);
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
+	if (s->tls)
+		s->dv->destroy_tls(s->tls);
+	secure_keys_end(&s->keys);
 	stag_store_close(s->store);
 	lock_destroy(&s->media_lock);
 	free(s);
@@ -418,20 +524,53 @@ static int reopen_store(struct stag_store_server *s, struct stag_store *store)
 	return s->lock_fd < 0 ? s->lock_fd : 0;
 }
 
+/* Returns the exponent of the first power of two, in units of 4.096 us, that is not shorter. */
+static uint8_t ack_timeout_for(const struct stag_store_server_attr *attr)
+{
+	bool set = attr->comp_mask & STAG_STORE_SERVER_CLIENT_TIMEOUT && attr->client_timeout_ms;
+	uint64_t ns = (set ? attr->client_timeout_ms : CLIENT_TIMEOUT) * NS_PER_MS;
+	uint8_t v = 1;
+
+	while (v < 31 && 4096ull << v < ns)
+		v++;
+	return v;
+}
+
+static int prepare_tls(struct stag_store_server *s, const struct stag_store_server_attr *attr)
+{
+	struct stagdv_tls_attr tls = {.find_psk = secure_find, .arg = &s->keys};
+	int rc;
+
+	if (!(attr->comp_mask & STAG_STORE_SERVER_TLS))
+		return 0;
+	if (attr->tls > STAGDV_TLS_REQUIRED)
+		return store_fail(EINVAL, "serve: invalid attributes");
+	s->has_tls = true;
+	s->tls_mode = (enum stagdv_tls_mode)attr->tls;
+	if (s->tls_mode == STAGDV_TLS_OFF)
+		return 0;
+	rc = secure_keys_read(&s->keys, s->store);
+	return rc == 0 ? secure_context(s->dv, &tls, &s->tls) : rc;
+}
+
 static int start(struct stag_store_server *s, struct stag_store *store,
 		 const struct stag_store_server_attr *attr)
 {
 	int rc;
 
-	if (attr->comp_mask || (attr->flags & ~(uint32_t)STAG_STORE_ANY_PORT))
+	if ((attr->comp_mask & ~(uint64_t)SERVER_MASK) ||
+	    (attr->flags & ~(uint32_t)STAG_STORE_ANY_PORT))
 		return store_fail(EINVAL, "serve: invalid attributes");
 	s->dv = dv_get();
 	if (!s->dv)
 		return -EOPNOTSUPP;
 	s->max_connections = attr->max_connections ? attr->max_connections : MAX_CONNECTIONS;
+	s->ack_timeout = ack_timeout_for(attr);
 	s->staging_bytes = attr->staging_bytes ? attr->staging_bytes : MEMORY;
 	s->cache_bytes = attr->cache_bytes ? attr->cache_bytes : MEMORY;
 	rc = reopen_store(s, store);
+	if (rc == 0)
+		rc = prepare_tls(s, attr);
 	if (rc == 0)
 		rc = make_channel(s);
 	if (rc == 0)
@@ -453,6 +592,7 @@ STAG_EXPORT struct stag_store_server *stag_store_serve(struct stag_store *store,
 	}
 	s->lock_fd = s->stop_fd = -1;
 	lock_init(&s->media_lock);
+	lock_init(&s->keys.lock);
 	list_init(&s->connections);
 	rc = start(s, store, attr ? attr : &plain);
 	if (rc == 0)
@@ -487,6 +627,9 @@ STAG_EXPORT int stag_store_query_server(struct stag_store_server *server,
 	HOLD_FOR_SCOPE(&server->media_lock);
 	for (unsigned int i = 0; i < MAX_DEVICES && server->media[i].medium && rc == 0; i++)
 		rc = dv_add_counters(server->dv, server->media[i].medium, &all);
+	all.connections = server->num_connections;
+	all.refused = server->refused;
+	all.evicted = server->evicted;
 	if (rc == 0)
 		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));
 	return -rc;

@@ -32,6 +32,7 @@
 #include <sys/types.h>
 
 #include "base/error_text.h"
+#include "base/list.h"
 #include "stag/store.h"
 
 /* ---- error.c --------------------------------------------------------------- */
@@ -68,6 +69,11 @@ struct io_progress {
 
 /* Makes the range read as zeroes, durably. progress may be NULL. */
 int io_zero(int fd, uint64_t offset, uint64_t len, const struct io_progress *progress);
+/*
+ * Searches [*at, end) for a byte that is not zero, and sets *at to it. Returns 1, 0 if there is
+ * none, or -errno: *at cannot be read. Holes of a file are skipped. progress may be NULL.
+ */
+int io_find_data(int fd, uint64_t *at, uint64_t end, const struct io_progress *progress);
 /* returns space to the file system if that is quick */
 void io_release(int fd, uint64_t offset, uint64_t len);
 
@@ -77,6 +83,8 @@ struct backing {
 	int fd;
 	bool writable;
 	bool created;	/* by this open */
+	bool in_memory; /* mem:, of this owner */
+	uid_t owner;
 	char *path;	/* absolute path in the file system */
 	char *name;	/* as the user gave it, for messages */
 	struct stat st; /* when it was opened */
@@ -220,8 +228,9 @@ struct stag_store {
 	bool look;
 	uint8_t uuid[16];
 	struct loaded now;
-	struct table draft; /* of a change in progress */
-	int trouble;	    /* last error that store_look() logged */
+	struct table draft;   /* of a change in progress */
+	int trouble;	      /* last error that store_look() logged */
+	struct list reserved; /* region.c: partitions in use through this handle */
 	struct io_progress progress;
 };
 

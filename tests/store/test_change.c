@@ -259,7 +259,7 @@ static void a_new_partition_reads_as_zeroes(void **state)
 	memset(secret, 's', sizeof(secret));
 	put_bytes(room_path("s"), p.offset + 8192, secret, sizeof(secret));
 	put_bytes(room_path("s"), p.offset + MIB + 8192, secret, sizeof(secret));
-	assert_int_equal(stag_store_remove(store, "old", 0), 0);
+	assert_int_equal(stag_store_remove(store, "old", STAG_STORE_FORCE), 0);
 	p = add(store, "new", MIB);
 	assert_true(is_zero_at(room_path("s"), p.offset, p.size));
 	p.size = 2 * MIB;
@@ -380,11 +380,41 @@ static void removing_a_partition_frees_its_space(void **state)
 	for (uint64_t at = 0; at < p.size; at += 4096)
 		put_bytes(room_path("s"), p.offset + at, &byte, 1);
 	stat(room_path("s"), &before);
-	assert_int_equal(stag_store_remove(store, "p", 0), 0);
+	assert_int_equal(stag_store_remove(store, "p", STAG_STORE_FORCE), 0);
 	stat(room_path("s"), &after);
 	assert_true(after.st_blocks + 8000 < before.st_blocks);
 	assert_int_equal(stag_store_remove(store, "p", 0), ENOENT);
 	assert_int_equal(stag_store_remove(store, "p", STAG_STORE_REPAIR), EINVAL);
+}
+
+/* The last byte, behind a hole: one byte decides, wherever it is. */
+static void a_written_partition_is_removed_only_by_force(void **state)
+{
+	struct stag_store_partition p = add(store, "p", 4 * MIB);
+	uint8_t byte = 1, zero = 0;
+
+	add(store, "behind", MIB);
+	put_bytes(room_path("s"), p.offset + p.size, &byte, 1); /* in the next partition */
+	put_bytes(room_path("s"), p.offset, &zero, 1);
+	put_bytes(room_path("s"), p.offset + p.size - 1, &byte, 1);
+	assert_int_equal(stag_store_remove(store, "p", 0), ENOTEMPTY);
+	assert_says("partition p has been written: it has data from byte 4194303 on");
+	assert_int_equal(find(store, "p").id, p.id);
+	put_bytes(room_path("s"), p.offset + p.size - 1, &zero, 1);
+	assert_int_equal(stag_store_remove(store, "p", 0), 0);
+	assert_int_equal(stag_store_remove(store, "behind", 0), ENOTEMPTY);
+	assert_int_equal(stag_store_remove(store, "behind", STAG_STORE_FORCE), 0);
+}
+
+/* What was behind the end is lost already: it does not keep the partition. */
+static void a_truncated_partition_is_removed_if_the_rest_has_no_data(void **state)
+{
+	struct stag_store_partition p = add(store, "p", 4 * MIB);
+	uint8_t byte = 1;
+
+	put_bytes(room_path("s"), p.offset + p.size - 1, &byte, 1);
+	assert_int_equal(truncate(room_path("s"), (off_t)(p.offset + MIB)), 0);
+	assert_int_equal(stag_store_remove(store, "p", 0), 0);
 }
 
 static void a_removed_partition_leaves_no_bytes_in_the_table(void **state)
@@ -627,6 +657,8 @@ int main(void)
 		STORY(an_id_is_never_used_again),
 		STORY(a_store_grows_with_its_file),
 		STORY(removing_a_partition_frees_its_space),
+		STORY(a_written_partition_is_removed_only_by_force),
+		STORY(a_truncated_partition_is_removed_if_the_rest_has_no_data),
 		STORY(a_removed_partition_leaves_no_bytes_in_the_table),
 		STORY(a_partition_in_use_is_not_removed),
 		STORY(space_of_a_partition_removed_by_force_is_not_reused),

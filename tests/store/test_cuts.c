@@ -367,7 +367,7 @@ static void reuse_written_space(void)
 		return;
 	write_garbage(&p);
 	begin_stand();
-	assert_int_equal(stag_store_remove(w.s.store, p.name, 0), 0);
+	assert_int_equal(stag_store_remove(w.s.store, p.name, STAG_STORE_FORCE), 0);
 	end_stand();
 	begin_stand();
 	add_scratch(p.size);

@@ -70,7 +70,7 @@ static void a_refused_connection_gets_the_reason(void **state)
 	add(s.store, "goods", 64 * KIB);
 	allow(&s, "goods", STAG_STORE_NONE);
 	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
-	assert_int_equal(try_enter(&u, &s, "nothing", NULL), ENOENT);
+	assert_int_equal(try_enter(&u, &s, "nothing", NULL), far ? EACCES : ENOENT);
 	stage_close(&s);
 }
 
@@ -247,9 +247,9 @@ static void refusals_are_logged(void **state)
 	allow(&s, "goods", STAG_STORE_READ);
 	enter(&u, &s, "goods");
 	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
-	assert_false(is_logged(&since, "is not allowed", "storage"));
+	assert_false(is_logged(&since, "the region has no", " right"));
 	assert_int_not_equal(do_add(&u, 0, 1), IBV_WC_SUCCESS);
-	assert_true(is_logged(&since, "8 bytes at 0x0 of storage", "is not allowed"));
+	assert_true(is_logged(&since, "8 bytes at 0x0 ", "the region has no remote atomic right"));
 	leave(&u);
 	stage_close(&s);
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -66,7 +67,7 @@ static void memory_becomes_a_store(void **state)
 	struct stag_store *store;
 
 	snprintf(name, sizeof(name), "mem:test.%d", (int)getpid());
-	snprintf(path, sizeof(path), "/dev/shm/stag-store.test.%d", (int)getpid());
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/store.test.%d", geteuid(), (int)getpid());
 	assert_int_equal(format(name, 4 * MIB, 0, 0), 0);
 	store = open_store(name);
 	add(store, "p", 64 * KIB);
@@ -76,6 +77,55 @@ static void memory_becomes_a_store(void **state)
 	unlink(path);
 	assert_int_equal(format("mem:", 4 * MIB, 0, 0), EINVAL);
 	assert_int_equal(format("mem:a/b", 4 * MIB, 0, 0), EINVAL);
+	assert_int_equal(format("mem:0/a/b", 4 * MIB, 0, 0), EINVAL);
+}
+
+/* Strangers make files in /dev/shm before us; in our directory only we can. */
+static void a_file_that_a_stranger_made_is_no_store_of_ours(void **state)
+{
+	char name[64], path[96];
+
+	snprintf(name, sizeof(name), "mem:test.%d", (int)getpid());
+	snprintf(path, sizeof(path), "/dev/shm/stag-store.test.%d", (int)getpid());
+	make_file(path, 8 * MIB);
+	if (geteuid() == 0)
+		assert_int_equal(chown(path, 65534, 65534), 0);
+	assert_int_equal(format(name, 4 * MIB, 0, 0), 0);
+	assert_int_equal(unlink(path), 0);
+	stag_store_close(open_store(name)); /* it is not there */
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/store.test.%d", geteuid(), (int)getpid());
+	assert_int_equal(unlink(path), 0);
+}
+
+static void expect_no_store(const char *name)
+{
+	assert_null(stag_store_open(name, 0));
+	assert_int_equal(errno, EACCES);
+	assert_non_null(strstr(stag_store_error(), "is no file of user"));
+}
+
+static void memory_that_belongs_to_others_too_does_not_open(void **state)
+{
+	char name[64], full[64], path[96], other[112];
+
+	snprintf(name, sizeof(name), "mem:test.%d", (int)getpid());
+	snprintf(full, sizeof(full), "mem:%u/test.%d", geteuid(), (int)getpid());
+	snprintf(path, sizeof(path), "/dev/shm/stag-%u/store.test.%d", geteuid(), (int)getpid());
+	snprintf(other, sizeof(other), "%s.other", path);
+	assert_int_equal(format(full, 4 * MIB, 0, 0), 0);
+	stag_store_close(open_store(name));
+	assert_int_equal(link(path, other), 0);
+	expect_no_store(name);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink(other, path), 0);
+	assert_null(stag_store_open(name, 0));
+	assert_int_equal(rename(other, path), 0);
+	stag_store_close(open_store(full));
+	if (geteuid() == 0) {
+		assert_int_equal(chown(path, 65534, 65534), 0);
+		expect_no_store(name);
+	}
+	assert_int_equal(unlink(path), 0);
 }
 
 static void an_existing_file_is_used_whole_or_in_part(void **state)
@@ -367,6 +417,25 @@ static void a_store_in_use_is_not_formatted(void **state)
 	stag_store_close(store);
 }
 
+/* A block target locks the file that it serves (flock(2)), even if it only reads it. */
+static void a_file_that_a_target_serves_is_never_overwritten(void **state)
+{
+	static const int modes[] = {LOCK_EX, LOCK_SH};
+	const char *path = room_path("unit");
+
+	make_file(path, 8 * MIB);
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		assert_int_equal(flock(fd, modes[i] | LOCK_NB), 0);
+		assert_int_equal(format(path, 0, 0, 0), EBUSY);
+		assert_int_equal(format(path, 0, 0, STAG_STORE_FORCE), EBUSY);
+		assert_says("another process has it locked");
+		close(fd);
+	}
+	assert_int_equal(format(path, 0, 0, 0), 0);
+}
+
 /* ---- devices ---------------------------------------------------------------------------- */
 
 /* Attaches a loop device, which is detached at its last close. */
@@ -418,7 +487,8 @@ static void a_block_device_becomes_a_store(void **state)
 	put_bytes(device, 3 * MIB, "new", 3);
 	assert_int_equal(stag_store_grow(store, 0), 0);
 	assert_int_equal(stag_store_grow(store, 16 * MIB), ENOSPC);
-	assert_int_equal(stag_store_remove(store, "p", 0), 0);
+	assert_int_equal(stag_store_remove(store, "p", 0), ENOTEMPTY);
+	assert_int_equal(stag_store_remove(store, "p", STAG_STORE_FORCE), 0);
 	add(store, "q", 6 * MIB);
 	assert_true(is_zero_at(device, p.offset, p.size));
 	stag_store_close(store);
@@ -459,6 +529,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(a_new_file_becomes_a_store, clear),
 		cmocka_unit_test_setup(memory_becomes_a_store, clear),
+		cmocka_unit_test_setup(a_file_that_a_stranger_made_is_no_store_of_ours, clear),
+		cmocka_unit_test_setup(memory_that_belongs_to_others_too_does_not_open, clear),
 		cmocka_unit_test_setup(an_existing_file_is_used_whole_or_in_part, clear),
 		cmocka_unit_test_setup(an_older_caller_gets_the_shorter_struct_it_knows, clear),
 		cmocka_unit_test_setup(invalid_geometry_is_refused, clear),
@@ -471,6 +543,7 @@ int main(void)
 		cmocka_unit_test_setup(existing_data_of_an_unknown_kind_is_recognised, clear),
 		cmocka_unit_test_setup(an_existing_store_is_recognised, clear),
 		cmocka_unit_test_setup(a_store_in_use_is_not_formatted, clear),
+		cmocka_unit_test_setup(a_file_that_a_target_serves_is_never_overwritten, clear),
 		cmocka_unit_test_setup(a_block_device_becomes_a_store, clear),
 		cmocka_unit_test_setup(a_block_size_below_the_sector_size_is_refused, clear),
 		cmocka_unit_test_setup(control_characters_of_a_label_are_not_printed, clear),

@@ -164,6 +164,36 @@ static void invalid_connection_requests_are_refused(void **state)
 	stage_close(&s);
 }
 
+/* One answer for a partition that does not exist, and for one that is not theirs. */
+static void strangers_do_not_learn_which_partitions_exist(void **state)
+{
+	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
+	struct stag_store_connect_attr wrong = {.token = "Sesame"};
+	const char *names[] = {"goods", "goodz"};
+	const uint8_t *shown[] = {NULL, (const uint8_t *)"0123456789abcdef0123456789abcdef"};
+	struct stag_store_hello h;
+	char said[2][200];
+	struct stage s;
+	struct user u;
+	uint8_t reason;
+
+	open_shop(&s);
+	assert_int_equal(stag_store_token("sesame", 6, r.token), 0);
+	set_rights(&s, "goods", &r, 1);
+	for (int name = 0; name < 2; name++) {
+		for (int token = 0; token < 2; token++) {
+			hello_make(&h, names[name], shown[token]);
+			assert_false(connect_with_private_data(stag_store_server_port(s.server), &h,
+							       sizeof(h), &reason));
+			assert_int_equal(reason, REFUSED_RIGHT);
+		}
+		assert_int_equal(try_enter(&u, &s, names[name], &wrong), EACCES);
+		snprintf(said[name], sizeof(said[name]), "%s", strchr(stag_store_error(), ' '));
+	}
+	assert_string_equal(said[0], said[1]);
+	stage_close(&s);
+}
+
 static void a_client_with_the_secret_is_admitted(void **state)
 {
 	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
@@ -179,6 +209,57 @@ static void a_client_with_the_secret_is_admitted(void **state)
 	leave(&u);
 	attr.token = "Sesame";
 	assert_int_equal(try_enter(&u, &s, "goods", &attr), EACCES);
+	stage_close(&s);
+}
+
+/* The token does not cross the network in the clear, and neither does anything else. */
+static void a_token_encrypts_the_connection(void **state)
+{
+	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
+	struct stag_store_server_attr attr = {.comp_mask = STAG_STORE_SERVER_TLS,
+					      .address = "127.0.0.1",
+					      .flags = STAG_STORE_ANY_PORT,
+					      .tls = STAGDV_TLS_REQUIRED};
+	struct stag_store_connect_attr tls = {.token = "sesame", .flags = STAG_STORE_TLS};
+	struct stag_store_connect_attr plain = {.token = "sesame"};
+	struct stagdv_tls_info info = {0};
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	stag_store_server_stop(s.server);
+	s.server = stag_store_serve(s.store, &attr);
+	if (!s.server)
+		fail_msg("%s", stag_store_error());
+	assert_int_equal(stag_store_token("sesame", 6, r.token), 0);
+	set_rights(&s, "goods", &r, 1);
+	while (try_enter(&u, &s, "goods", &tls) != 0) /* the server reads its table after a while */
+		usleep(10000);
+	assert_int_equal(stagdv_query_tls(u.e->id, &info, sizeof(info)), 0);
+	assert_true(info.encrypted && info.by_key);
+	assert_int_equal(do_write(&u, 100, "hush", 4), IBV_WC_SUCCESS);
+	assert_true(reads_as(&u, 100, "hush", 4));
+	leave(&u);
+	assert_int_not_equal(try_enter(&u, &s, "goods", &plain), 0);
+	tls.token = "Sesame";
+	assert_int_not_equal(try_enter(&u, &s, "goods", &tls), 0);
+	tls.token = NULL;
+	assert_int_equal(try_enter(&u, &s, "goods", &tls), EINVAL);
+	stage_close(&s);
+}
+
+/* A server without TLS is not trusted with the token. */
+static void a_client_that_requires_tls_gets_it_or_nothing(void **state)
+{
+	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
+	struct stag_store_connect_attr tls = {.token = "sesame", .flags = STAG_STORE_TLS};
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	assert_int_equal(stag_store_token("sesame", 6, r.token), 0);
+	set_rights(&s, "goods", &r, 1);
+	assert_int_not_equal(try_enter(&u, &s, "goods", &tls), 0);
 	stage_close(&s);
 }
 
@@ -223,7 +304,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stopping_ends_connections),
 		cmocka_unit_test(a_dead_client_releases_its_partition),
 		cmocka_unit_test(invalid_connection_requests_are_refused),
+		cmocka_unit_test(strangers_do_not_learn_which_partitions_exist),
 		cmocka_unit_test(a_client_with_the_secret_is_admitted),
+		cmocka_unit_test(a_token_encrypts_the_connection),
+		cmocka_unit_test(a_client_that_requires_tls_gets_it_or_nothing),
 		cmocka_unit_test(a_key_of_another_connection_is_refused),
 	};
 

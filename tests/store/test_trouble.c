@@ -296,18 +296,19 @@ static void after_a_failed_flush_barriers_fail(void **state)
 }
 
 /*
- * Waits until the partition can be removed: a server releases it when it is notified that its peer
- * disconnected.
+ * Waits until the written partition is not in use: a server releases it when it is notified that
+ * its peer disconnected. Then removes it.
  */
 static void await_removal(struct stag_store *store, const char *partition)
 {
 	uint64_t until = clock_ns() + PATIENCE_NS;
 
-	while (stag_store_remove(store, partition, 0) != 0) {
+	while (stag_store_remove(store, partition, 0) == EBUSY) {
 		if (clock_ns() > until)
 			fail_msg("%s", stag_store_error());
 		usleep(1000);
 	}
+	assert_int_equal(stag_store_remove(store, partition, STAG_STORE_FORCE), 0);
 }
 
 /* Fills a sparse file on a file system that is smaller than it. */
