@@ -8,7 +8,7 @@
  * (stag_block_query()).
  *
  * Calls return 0 or an errno value, or a pointer, or NULL with errno set; stag_block_error() has the text. Structs that
- * the caller fills begin with comp_mask, which must be zero. A field that is zero has its default value.
+ * the caller fills begin with comp_mask, which must be zero unless it says otherwise. A field that is zero has its default value.
  */
 #ifndef STAG_BLOCK_H
 #define STAG_BLOCK_H
@@ -37,6 +37,21 @@ enum stag_block_transport {
 	STAG_BLOCK_ONE_SHOT, /* STags in the headers of sends */
 };
 
+/*
+ * Whether connections are encrypted, with TLS 1.3 and keys that are made of the CHAP users' secrets, for all three
+ * transports. Off: neither offered nor accepted. Allowed: a target accepts both; an initiator tries TLS, and then without
+ * if the target does not speak it, which an attacker between them can bring about. Required: nothing else is accepted.
+ */
+enum stag_block_tls { STAG_BLOCK_TLS_OFF, STAG_BLOCK_TLS_ALLOWED, STAG_BLOCK_TLS_REQUIRED };
+
+/* How a connection is encrypted. */
+struct stag_block_tls_info {
+	bool encrypted;
+	bool kernel;	  /* the kernel encrypts and decrypts */
+	char version[16]; /* "TLSv1.3"; empty: not encrypted */
+	char cipher[40];
+};
+
 /* ---- counters -------------------------------------------------------------- */
 
 /* Counters of a target, of one of its sessions, or of an initiator. */
@@ -55,6 +70,9 @@ struct stag_block_counters {
 	uint64_t violations; /* of the protocol, by the peer */
 	/* Duration of successful commands: from arrival (initiator: from submission) to the end. */
 	struct stag_histogram read_times, write_times;
+	uint64_t refused; /* logins refused, or not completed in time (target) */
+	uint64_t
+		evicted; /* sessions ended because the initiator moved no data, or did not answer */
 };
 
 /* ---- a target -------------------------------------------------------------- */
@@ -68,6 +86,24 @@ enum stag_block_target_flags {
 	STAG_BLOCK_NO_ONE_SHOT = 1 << 3, /* uses iSER with stag peers, too */
 	STAG_BLOCK_NO_SPIN = 1 << 4,	 /* does not spin before it sleeps (spin_us) */
 };
+
+/*
+ * A right to use a target. With rights only initiators that have one may log in; the first one that fits applies. initiator is a
+ * name, or a pattern with * and ?; NULL: any name. user and secret: CHAP; NULL: those of the target, if it has any. luns: the units
+ * that the initiator sees, such as "0,2,8-15"; NULL: all. flags: STAG_BLOCK_READ_ONLY.
+ */
+struct stag_block_right {
+	uint64_t comp_mask;
+	const char *initiator;
+	const char *user, *secret;
+	const char *luns;
+	uint32_t flags;
+};
+
+/* comp_mask of struct stag_block_target_attr: the fields below are set. */
+#define STAG_BLOCK_TARGET_RIGHTS (1ull << 0) /* rights, num_rights */
+#define STAG_BLOCK_TARGET_STATE	 (1ull << 1) /* state */
+#define STAG_BLOCK_TARGET_TLS	 (1ull << 2) /* tls */
 
 struct stag_block_target_attr {
 	uint64_t comp_mask;
@@ -87,6 +123,15 @@ struct stag_block_target_attr {
 	void *log_arg;
 	/* Limit of spinning for the next request while requests come in quick succession; default: 50 */
 	uint32_t spin_us;
+	const struct stag_block_right *rights; /* copied */
+	uint32_t num_rights;
+	/*
+	 * Directory for persistent reservations that survive a restart, if an initiator requests that (APTPL). It is created if
+	 * it does not exist. NULL: none survives.
+	 */
+	const char *state;
+	/* enum stag_block_tls; requires a user and secret, or a right that has them. */
+	uint32_t tls;
 };
 
 /* Starts a target that listens, and serves from a thread of its own. It has no logical units yet. */
@@ -94,6 +139,12 @@ struct stag_block_target *stag_block_target_start(const struct stag_block_target
 /* Requests all sessions to log out, then drops those that have not, and frees the target. */
 void stag_block_target_stop(struct stag_block_target *target);
 uint16_t stag_block_target_port(const struct stag_block_target *target);
+/*
+ * Replaces user, secret, own_user, own_secret and the rights by those of attr, whose other fields are not used. They apply to logins
+ * from now on; sessions stay. On failure all stays as it was.
+ */
+int stag_block_target_set_rights(struct stag_block_target *target,
+				 const struct stag_block_target_attr *attr);
 
 enum stag_block_lun_flags {
 	STAG_BLOCK_READ_ONLY = 1 << 0,
@@ -120,6 +171,9 @@ int stag_block_target_remove(struct stag_block_target *target, uint16_t lun);
 /* Reads the size of the unit's backing again. */
 int stag_block_target_resized(struct stag_block_target *target, uint16_t lun);
 
+/* comp_mask of struct stag_block_session, set by the caller: the struct has this field, to be filled in. */
+#define STAG_BLOCK_SESSION_TLS (1ull << 0) /* tls */
+
 struct stag_block_session {
 	uint64_t comp_mask;
 	uint64_t id;
@@ -128,6 +182,8 @@ struct stag_block_session {
 	char initiator[STAG_BLOCK_NAME_MAX];
 	char address[64];
 	struct stag_block_counters counters;
+	char user[STAG_BLOCK_NAME_MAX]; /* that it has authenticated as; empty: none */
+	struct stag_block_tls_info tls;
 };
 
 int stag_block_target_query(struct stag_block_target *target, struct stag_block_counters *counters,
@@ -162,6 +218,9 @@ int stag_block_target_stags(struct stag_block_target *target, struct stag_block_
 
 struct stag_block;
 
+/* comp_mask of struct stag_block_attr: the field below is set. */
+#define STAG_BLOCK_ATTR_TLS (1ull << 0) /* tls */
+
 struct stag_block_attr {
 	uint64_t comp_mask;
 	/* enum stag_block_transport; EPROTONOSUPPORT if the target does not support it */
@@ -175,6 +234,8 @@ struct stag_block_attr {
 	int retry_ms; /* how long to retry a lost connection, while commands wait; default: 30000; < 0: not at all */
 	bool header_digest, data_digest; /* CRC32C; TCP only */
 	int command_ms; /* after which a command is aborted (ETIMEDOUT); default: 60000; < 0: no limit */
+	/* enum stag_block_tls; requires a user and secret. EPROTONOSUPPORT if the target does not speak it */
+	uint32_t tls;
 };
 
 /*
@@ -196,6 +257,7 @@ struct stag_block_info {
 	char vendor[9], product[17], revision[5], serial[64];
 	char target[STAG_BLOCK_NAME_MAX];
 	struct stag_block_counters counters;
+	struct stag_block_tls_info tls; /* of the connection */
 };
 
 int stag_block_query(struct stag_block *b, struct stag_block_info *info, size_t size);
@@ -249,6 +311,9 @@ int stag_block_flush(struct stag_block *b);
 /* Calls fn for each target and address that a portal (SCHEME://[USER[%SECRET]@]HOST[:PORT]) lists. */
 int stag_block_discover(const char *portal, const struct stag_block_attr *attr,
 			void (*fn)(void *arg, const char *target, const char *address), void *arg);
+/* Calls fn for each LUN of a target (SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET), in ascending order. */
+int stag_block_list(const char *url, const struct stag_block_attr *attr,
+		    void (*fn)(void *arg, uint16_t lun), void *arg);
 
 #ifdef __cplusplus
 }

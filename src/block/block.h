@@ -5,7 +5,7 @@
  *     target/     serves units to initiators: portals, logins, sessions, tasks; over TCP and verbs
  *     initiator/  uses a unit of a target: requests, commands, reconnection; over TCP and verbs
  *     scsi/       the meaning of a CDB: pure but for the state of units
- *     iscsi/      PDUs, text keys, CHAP, iSER headers: bytes in, structures out; no sockets, locks or malloc
+ *     iscsi/      PDUs, text keys, CHAP, iSER headers, keys of TLS: bytes in, structures out; no sockets, locks or malloc
  *     unit/       logical units: blocks on a store's partition, a file or a device; asynchronous, through verbs
  *     error.c     the text of a thread's last error (below): every room may set it
  *

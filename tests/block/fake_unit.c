@@ -56,6 +56,11 @@ struct lun_facts *fake_facts(struct lun *l)
 	return &l->facts;
 }
 
+int lun_follow_growth(struct lun *l)
+{
+	return 0;
+}
+
 const struct lun_facts *lun_facts(const struct lun *l)
 {
 	return &l->facts;
@@ -89,7 +94,7 @@ static void check(const struct lun *l, const struct lun_io *io)
 
 	MUST(io->offset <= l->facts.size && io->length <= l->facts.size - io->offset);
 	MUST(io->offset % l->facts.block == 0 && io->length % l->facts.block == 0);
-	MUST(io->length || io->op == LUN_FLUSH);
+	MUST(io->length || io->op == LUN_FLUSH || io->op == LUN_CALL);
 	if (io->op == LUN_COMPARE_WRITE)
 		MUST(memory == 2 * io->length && io->length <= LUN_COMPARE_MAX);
 	else if (io->op <= LUN_OR && !(io->op == LUN_VERIFY && memory == 0))
@@ -151,6 +156,8 @@ static int fake_do(struct lun *l, struct lun_io *io)
 		io->mapped = l->bytes[io->offset];
 		io->where = io->offset + io->length;
 		return 0;
+	case LUN_CALL:
+		return io->call(io->arg);
 	case LUN_READ:
 	case LUN_FLUSH:
 		return 0;

@@ -15,9 +15,6 @@ struct units {
 	struct list started, free;
 	unsigned int made, most;
 	int fd;
-	void (*on_buffer)(void *arg);
-	void *arg;
-	bool wanted;
 };
 
 struct lun {
@@ -79,7 +76,6 @@ struct units_buffer *units_buffer(struct units *u)
 		b = list_entry(u->free.next, struct units_buffer, link);
 		list_del(&b->link);
 	} else if (u->made == u->most) {
-		u->wanted = true;
 		return NULL;
 	} else {
 		b = calloc(1, sizeof(*b));
@@ -95,16 +91,11 @@ void units_put_buffer(struct units *u, struct units_buffer *b)
 {
 	list_add_tail(&u->free, &b->link);
 	memory_unit.in_use--;
-	if (!u->wanted)
-		return;
-	u->wanted = false;
-	u->on_buffer(u->arg);
 }
 
-void units_on_buffer(struct units *u, void (*fn)(void *arg), void *arg)
+unsigned int units_num_buffers(const struct units *u)
 {
-	u->on_buffer = fn;
-	u->arg = arg;
+	return u->most;
 }
 
 struct ibv_pd *units_pd(struct units *u)
@@ -177,6 +168,8 @@ static int carry_out(struct lun_io *io)
 		io->mapped = true;
 		io->where = MEMORY_UNIT_SIZE;
 		return 0;
+	case LUN_CALL:
+		return io->call(io->arg);
 	case LUN_OR:
 	case LUN_FLUSH:
 		return 0;
@@ -273,6 +266,11 @@ void lun_check_mapping(struct lun_io *io)
 int lun_refresh_size(struct lun *l)
 {
 	return 0;
+}
+
+int lun_follow_growth(struct lun *l)
+{
+	return atomic_exchange(&memory_unit.grows, false);
 }
 
 const struct lun_facts *lun_facts(const struct lun *l)

@@ -8,6 +8,8 @@
 #ifndef STAG_TEST_MEMORY_UNIT_H
 #define STAG_TEST_MEMORY_UNIT_H
 
+#include <stdatomic.h>
+
 #include "block/unit/unit.h"
 
 #define MEMORY_UNIT_SIZE (4u << 20)
@@ -22,6 +24,7 @@ struct memory_unit_knobs {
 	unsigned int lent; /* out: borrowed now */
 	unsigned int in_use;  /* out: buffers */
 	unsigned int started; /* out */
+	atomic_bool grows;    /* lun_follow_growth() reports growth once */
 };
 extern struct memory_unit_knobs memory_unit;
 

@@ -21,7 +21,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-#define PATIENCE 20000 /* limit of waiting, in steps of a millisecond */
+#define PATIENCE 60000 /* limit of waiting, in steps of a millisecond */
 
 static const char names[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t";
 

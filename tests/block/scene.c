@@ -21,8 +21,8 @@ int open_scene(void **state)
 	s->l = fake_unit((uint64_t)BLOCK * BLOCKS, BLOCK);
 	assert_int_equal(scsi_target_create(&s->t), 0);
 	assert_int_equal(scsi_target_add(s->t, 0, s->l), 0);
-	assert_int_equal(scsi_nexus_create(s->t, "a", &s->a), 0);
-	assert_int_equal(scsi_nexus_create(s->t, "b", &s->b), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "a", NULL, &s->a), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "b", NULL, &s->b), 0);
 	hear_all(s, s->a);
 	hear_all(s, s->b);
 	*state = s;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "memory_unit.h"
 #include "peer.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 
 static struct stag_block_target *target;
 static struct peer peer, other;
@@ -49,6 +51,11 @@ static int begin_with_two_buffers(void **state)
 	return begin_with(2);
 }
 
+static int begin_with_eight_buffers(void **state)
+{
+	return begin_with(8);
+}
+
 static int tear_down(void **state)
 {
 	peer_close(&peer);
@@ -59,14 +66,19 @@ static int tear_down(void **state)
 	return 0;
 }
 
+static void others_log_in(void)
+{
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	peer_login(&other);
+}
+
 /* Checks that another initiator is served. */
 static void others_are_served(void)
 {
 	uint32_t itt;
 
-	peer_connect(&other, target);
-	other.isid[5] = 2;
-	peer_login(&other);
+	others_log_in();
 	itt = peer_write(&other, 1, 1, want, 512, PDU_FINAL);
 	assert_int_equal(peer_finish(&other, itt, NULL), SCSI_GOOD);
 }
@@ -240,6 +252,62 @@ static void too_many_immediate_commands_are_rejected(void **state)
 	assert_int_equal(peer.in.code, REJECT_TOO_MANY_IMMEDIATE);
 }
 
+static void say_tmf(uint32_t itt, bool immediate)
+{
+	struct pdu p = {.opcode = TASK_REQUEST,
+			.immediate = immediate,
+			.flags = PDU_FINAL | TMF_ABORT_TASK_SET,
+			.lun = 1ull << 48,
+			.itt = itt,
+			.ref_tag = TAG_NONE,
+			.cmd_sn = immediate ? peer.cmd_sn : peer.cmd_sn++};
+
+	peer_say(&peer, &p, NULL, 0);
+}
+
+static unsigned int num_tmfs(void)
+{
+	unsigned int n = 0;
+
+	list_for_each (it, &target->tasks.tmfs)
+		n++;
+	return n;
+}
+
+/* Task management waits for the unit: its requests are limited as commands are. */
+static void too_many_immediate_tmfs_are_rejected(void **state)
+{
+	peer_login(&peer);
+	memory_unit.hold = true;
+	peer_read(&peer, 0, 1);
+	for (unsigned int i = 0; i <= SESSION_IMMEDIATE; i++)
+		say_tmf(1000 + i, true);
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_TOO_MANY_IMMEDIATE);
+	assert_int_equal(num_tmfs(), SESSION_IMMEDIATE);
+	others_log_in();
+	memory_unit.hold = false;
+	for (unsigned int i = 0; i < SESSION_IMMEDIATE; i++) {
+		peer_hear_a(&peer, TASK_RESPONSE);
+		assert_int_equal(peer.in.itt, 1000 + i);
+	}
+	say_tmf(1, true);
+	peer_hear_a(&peer, TASK_RESPONSE);
+}
+
+static void the_window_limits_tmfs(void **state)
+{
+	peer_login(&peer);
+	memory_unit.hold = true;
+	peer_read(&peer, 0, 1);
+	for (unsigned int i = 0; i < 2 * SESSION_WINDOW; i++)
+		say_tmf(1000 + i, false);
+	assert_true(peer_hears_nothing(&peer));
+	assert_true(num_tmfs() < SESSION_WINDOW);
+	memory_unit.hold = false;
+	peer_hear_a(&peer, TASK_RESPONSE);
+}
+
 static void text_without_end_is_cut_off(void **state)
 {
 	static const char much[8192] = "A=";
@@ -327,6 +395,7 @@ static void expect_dropped_in_spite_of_pings(void)
 		target_step(target, 1);
 	}
 	assert_int_equal(target->conns.count, 0);
+	assert_int_equal(target->counters.evicted, 1);
 	assert_int_equal(memory_unit.in_use, 0);
 	others_are_served();
 }
@@ -350,6 +419,101 @@ static void a_peer_that_reads_nothing_is_dropped(void **state)
 		target_step(target, 0);
 	assert_true(memory_unit.in_use > 0);
 	expect_dropped_in_spite_of_pings();
+}
+
+/* Begins a Data-Out for the R2T in peer.in: sends its header, and no data yet. */
+static void begin_data(uint32_t itt)
+{
+	struct pdu p = {.opcode = DATA_OUT,
+			.flags = PDU_FINAL,
+			.lun = 1ull << 48,
+			.itt = itt,
+			.ttt = peer.in.ttt,
+			.data_len = peer.in.length};
+	uint8_t bhs[BHS_LEN];
+
+	iscsi_pdu_encode(&p, bhs);
+	peer_say_bytes(&peer, bhs, sizeof(bhs));
+}
+
+/* A byte now and then is no progress. */
+static void a_peer_that_trickles_its_data_is_dropped(void **state)
+{
+	uint64_t end = clock_ns() + 60 * NS_PER_S;
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 128, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	begin_data(itt);
+	others_are_served();
+	target->config.limits.data_ns = NS_PER_S / 2;
+	for (int i = 0; i < 500 && target->counters.evicted == 0 && clock_ns() < end; i++) {
+		send(peer.fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		for (int j = 0; j < 10; j++)
+			target_step(target, 1);
+	}
+	assert_int_equal(target->counters.evicted, 1);
+	peer_must_be_closed(&peer);
+	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 1), got), SCSI_GOOD);
+}
+
+/* The target does not run for longer than its peers may be late: they are not to blame. */
+static void nobody_is_dropped_after_a_standstill(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 128, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	target_step(target, 0);
+	target->config.limits.data_ns = target->config.limits.login_ns = 1900 * NS_PER_MS;
+	usleep(2200 * 1000);
+	target_step(target, 0);
+	target->config.limits.data_ns = target->config.limits.login_ns = 3600 * NS_PER_S;
+	assert_int_equal(target->conns.count, 2);
+	peer_answer_r2t(&peer, want);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	peer_login(&other);
+	assert_int_equal(target->counters.evicted, 0);
+	assert_int_equal(target->counters.refused, 0);
+}
+
+/* A session gets no more than its share of the buffers, even if it leaves none to be returned. */
+static void one_session_cannot_hold_all_buffers(void **state)
+{
+	peer_login(&peer);
+	for (int i = 0; i < 16; i++)
+		peer_write(&peer, 0, 2048, NULL, 0, PDU_FINAL);
+	for (int i = 0; i < 50; i++)
+		target_step(target, 0);
+	assert_true(memory_unit.in_use > 0);
+	others_are_served();
+	for (int i = 0; i < 16; i++)
+		peer_read(&peer, 0, 2048);
+	for (int i = 0; i < 50; i++)
+		target_step(target, 0);
+	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 2048), got), SCSI_GOOD);
+}
+
+/* Where another session cannot get any buffer, one that makes no progress is evicted early. */
+static void the_last_buffer_is_not_withheld_for_long(void **state)
+{
+	peer_login(&peer);
+	peer_write(&peer, 0, 2048, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	peer_login(&other);
+	peer_read(&other, 0, 1);
+	assert_true(peer_hears_nothing(&other));
+	target->config.limits.starved_ns = target->config.limits.scarce_ns = 0;
+	target->loop.next_tick = 0;
+	assert_int_equal(peer_finish(&other, other.next_itt - 1, got), SCSI_GOOD);
+	assert_int_equal(target->counters.evicted, 1);
+	peer_must_be_closed(&peer);
 }
 
 /* An initiator that pings, and does not read the answers, is not read any more after a while. */
@@ -376,6 +540,106 @@ static void pings_do_not_pile_up(void **state)
 	others_are_served();
 	for (size_t i = 0; i < sent / sizeof(bytes); i++)
 		peer_hear_a(&peer, NOP_IN);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------------- */
+
+#define STRANGERS 10000
+
+static int strangers[STRANGERS];
+
+/* Returns how many connections this process may open. */
+static unsigned int allow_strangers(void)
+{
+	struct rlimit r;
+
+	getrlimit(RLIMIT_NOFILE, &r);
+	r.rlim_cur = r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+	return r.rlim_cur > STRANGERS + 1000 ? STRANGERS : (unsigned int)r.rlim_cur / 2;
+}
+
+/* Opens connections that say the first len bytes of a login, and no more. */
+static void come_as_strangers(unsigned int n, size_t len)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_port = htons(target->portal.port),
+				.sin_addr = {htonl(INADDR_LOOPBACK)}};
+
+	for (unsigned int i = 0; i < n; i++) {
+		strangers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(strangers[i], (struct sockaddr *)&a, sizeof(a)), 0);
+		assert_int_equal(send(strangers[i], "\x43", len, MSG_NOSIGNAL), len);
+		target_step(target, 0);
+	}
+}
+
+static void leave_as_strangers(unsigned int n)
+{
+	while (n)
+		close(strangers[--n]);
+}
+
+static void silent_connections_do_not_stop_logins(void **state)
+{
+	unsigned int n = allow_strangers();
+
+	target->config.limits.login_ns = 3600 * NS_PER_S;
+	come_as_strangers(n, 0);
+	assert_true(target->conns.count <= 256);
+	others_are_served();
+	assert_int_equal(target->counters.refused, n + 2 - target->conns.count);
+	leave_as_strangers(n);
+}
+
+static void slow_logins_do_not_stop_others(void **state)
+{
+	unsigned int n = allow_strangers() < 600 ? 300 : 600;
+
+	target->config.limits.login_ns = 3600 * NS_PER_S;
+	target->config.limits.slow_login_ns = 0;
+	come_as_strangers(n, 1);
+	others_are_served();
+	leave_as_strangers(n);
+}
+
+static unsigned int lines;
+
+static void count_line(void *arg, const char *line)
+{
+	lines++;
+}
+
+/* Initiators of the wrong target: each hears why, and the log has a line a second. */
+static void refused_logins_do_not_fill_the_log(void **state)
+{
+	static const char names[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:no";
+	uint64_t begun = clock_ns();
+	unsigned int n = 300;
+
+	allow_strangers();
+	target->config.limits.login_ns = 3600 * NS_PER_S;
+	lines = 0;
+	target->config.log = count_line;
+	for (unsigned int i = 0; i < n; i++) {
+		struct pdu p = {
+			.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL)};
+
+		peer_close(&other);
+		peer_connect(&other, target);
+		peer_say(&other, &p, names, sizeof(names));
+		peer_hear_a(&other, LOGIN_RESPONSE);
+		assert_int_equal(other.in.status_class << 8 | other.in.status_detail,
+				 LOGIN_NOT_FOUND);
+		strangers[i] = dup(other.fd);
+	}
+	assert_int_equal(target->counters.refused, n);
+	assert_true(lines <= 2 + (clock_ns() - begun) / NS_PER_S);
+	peer_close(&other);
+	others_are_served();
+	leave_as_strangers(n);
 }
 
 static bool portal_rings(void)
@@ -499,16 +763,27 @@ int main(void)
 		STORY(a_burst_that_is_too_short_is_cut_off),
 		STORY(unknown_opcodes_are_rejected),
 		STORY(too_many_immediate_commands_are_rejected),
+		STORY(too_many_immediate_tmfs_are_rejected),
+		STORY(the_window_limits_tmfs),
 		STORY(text_without_end_is_cut_off),
 		STORY(random_bytes_do_no_harm),
 		STORY(a_slow_reader_does_not_delay_others),
 		STORY(a_peer_that_withholds_its_data_is_dropped),
 		STORY(a_peer_that_reads_nothing_is_dropped),
+		STORY(a_peer_that_trickles_its_data_is_dropped),
+		STORY(nobody_is_dropped_after_a_standstill),
 		STORY(pings_do_not_pile_up),
 		STORY(accepting_pauses_without_descriptors),
+		STORY(silent_connections_do_not_stop_logins),
+		STORY(slow_logins_do_not_stop_others),
+		STORY(refused_logins_do_not_fill_the_log),
 		cmocka_unit_test_setup_teardown(commands_wait_for_buffers, begin_with_one_buffer,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_connection_does_not_deadlock_on_its_buffers,
+						begin_with_one_buffer, tear_down),
+		cmocka_unit_test_setup_teardown(one_session_cannot_hold_all_buffers,
+						begin_with_eight_buffers, tear_down),
+		cmocka_unit_test_setup_teardown(the_last_buffer_is_not_withheld_for_long,
 						begin_with_one_buffer, tear_down),
 		cmocka_unit_test_setup_teardown(all_commands_end, begin_with_two_buffers,
 						tear_down),

@@ -41,7 +41,8 @@ static void no_log(void *arg, const char *line)
 
 static void run_target_process(struct stag_block_target_attr attr, int to)
 {
-	static const struct stag_block_lun lun = {.lun = 1, .where = "memory"};
+	static const struct stag_block_lun lun = {.lun = 1, .where = "memory"},
+					   high = {.lun = 300, .where = "memory"};
 	struct stag_block_target *t;
 	uint16_t got;
 
@@ -52,7 +53,7 @@ static void run_target_process(struct stag_block_target_attr attr, int to)
 	attr.flags = STAG_BLOCK_NO_RDMA | (port ? 0 : STAG_BLOCK_ANY_PORT);
 	attr.log = no_log;
 	t = stag_block_target_start(&attr);
-	if (!t || stag_block_target_add(t, &lun) != 0)
+	if (!t || stag_block_target_add(t, &lun) != 0 || stag_block_target_add(t, &high) != 0)
 		_exit(1);
 	got = stag_block_target_port(t);
 	if (write(to, &got, sizeof(got)) != sizeof(got))
@@ -313,6 +314,29 @@ static void discovery_lists_the_targets_of_a_portal(void **state)
 	assert_int_equal(stag_block_discover(portal, NULL, take_target, &seen), ECONNREFUSED);
 }
 
+static void take_lun(void *arg, uint16_t lun)
+{
+	unsigned int *luns = arg;
+
+	luns[++luns[0]] = lun;
+}
+
+static void the_units_of_a_target_are_listed(void **state)
+{
+	unsigned int luns[8] = {0};
+	char url[128];
+
+	start_target(NULL);
+	snprintf(url, sizeof(url), "iscsi://127.0.0.1:%u/%s", port, TARGET);
+	assert_int_equal(stag_block_list(url, NULL, take_lun, luns), 0);
+	assert_int_equal(luns[0], 2);
+	assert_int_equal(luns[1], 1);
+	assert_int_equal(luns[2], 300);
+	snprintf(url, sizeof(url), "iscsi://127.0.0.1:%u/iqn.2026-01.x:other", port);
+	assert_int_equal(stag_block_list(url, NULL, take_lun, luns), ENOENT);
+	assert_int_equal(stag_block_list("iscsi://127.0.0.1", NULL, take_lun, luns), EINVAL);
+}
+
 /* ---- parsing ---------------------------------------------------------------------------------------- */
 
 static void urls_are_parsed(void **state)
@@ -556,6 +580,7 @@ int main(void)
 		STORY(mutual_chap_authenticates_both_sides),
 		STORY(a_target_that_does_not_authenticate_is_refused),
 		STORY(discovery_lists_the_targets_of_a_portal),
+		STORY(the_units_of_a_target_are_listed),
 		STORY(a_redirect_is_followed),
 		STORY(corrupted_bytes_do_no_harm),
 	};

@@ -287,6 +287,91 @@ static void chap_accepts_the_right_secret(void **state)
 	}
 }
 
+/* ---- rights ---------------------------------------------------------------------------------- */
+
+static struct target_right some_rights[] = {
+	{.initiator = "iqn.2026-01.x:open*"},
+	{.initiator = "iqn.2026-01.x:i", .user = "alice", .secret = "the secret of alice"},
+	{.initiator = "iqn.2026-01.x:*", .user = "carol", .secret = "the secret of carol"},
+	{.initiator = "iqn.2026-01.x:both", .user = "carol", .secret = "the secret of carol"},
+	{.initiator = "iqn.2026-01.x:both"},
+};
+
+static void begin_with_rights(void)
+{
+	tear_down(NULL);
+	set_up(NULL);
+	rules.rights = some_rights;
+	rules.num_rights = 5;
+}
+
+static int forget_rights(void **state)
+{
+	rules.rights = NULL;
+	rules.num_rights = 0;
+	return tear_down(state);
+}
+
+static void strangers_have_no_rights(void **state)
+{
+	begin_with_rights();
+	assert_int_equal(SAY(GO(OP, FULL), "InitiatorName=iqn.2026-01.y:i\0"
+					   "TargetName=iqn.2026-01.x:t\0"),
+			 LOGIN_REFUSED);
+	assert_int_equal(status(), LOGIN_FORBIDDEN);
+	begin_with_rights();
+	assert_int_equal(SAY(GO(OP, FULL), "InitiatorName=iqn.2026-01.y:i\0"
+					   "SessionType=Discovery\0"),
+			 LOGIN_REFUSED);
+	assert_int_equal(status(), LOGIN_FORBIDDEN);
+	begin_with_rights();
+	assert_int_equal(SAY(GO(OP, FULL), "InitiatorName=iqn.2026-01.x:open7\0"
+					   "TargetName=iqn.2026-01.x:t\0"),
+			 LOGIN_AGREED);
+	assert_ptr_equal(target_rights_find(&rules, login->initiator, login->user),
+			 &some_rights[0]);
+}
+
+/* A user is bound to names of initiators, and an initiator has the rights of the user that it proves to be. */
+static void users_are_bound_to_initiators(void **state)
+{
+	begin_with_rights();
+	assert_int_equal(respond(CHAP_SHA256, "alice", "the secret of alice", NULL), LOGIN_GOES_ON);
+	assert_ptr_equal(target_rights_find(&rules, login->initiator, login->user),
+			 &some_rights[1]);
+	begin_with_rights();
+	assert_int_equal(respond(CHAP_SHA256, "carol", "the secret of carol", NULL), LOGIN_GOES_ON);
+	assert_ptr_equal(target_rights_find(&rules, login->initiator, login->user),
+			 &some_rights[2]);
+	begin_with_rights();
+	assert_int_equal(respond(CHAP_SHA256, "alice", "the secret of carol", NULL), LOGIN_REFUSED);
+	some_rights[1].initiator = "iqn.2026-01.x:another";
+	begin_with_rights();
+	assert_int_equal(respond(CHAP_SHA256, "alice", "the secret of alice", NULL), LOGIN_REFUSED);
+	some_rights[1].initiator = "iqn.2026-01.x:i";
+	begin_with_rights();
+	assert_int_equal(SAY(GO(OP, FULL), "InitiatorName=iqn.2026-01.x:i\0"
+					   "TargetName=iqn.2026-01.x:t\0"),
+			 LOGIN_REFUSED);
+	assert_int_equal(status(), LOGIN_AUTHENTICATION_FAILED);
+}
+
+static void authentication_may_be_optional(void **state)
+{
+	begin_with_rights();
+	assert_int_equal(SAY(GO(SEC, OP), "InitiatorName=iqn.2026-01.x:both\0"
+					  "TargetName=iqn.2026-01.x:t\0AuthMethod=None\0"),
+			 LOGIN_GOES_ON);
+	assert_string_equal(answer("AuthMethod"), "None");
+	assert_ptr_equal(target_rights_find(&rules, login->initiator, login->user),
+			 &some_rights[4]);
+	begin_with_rights();
+	assert_int_equal(SAY(GO(SEC, OP), "AuthMethod=CHAP,None\0InitiatorName=iqn.2026-01.x:both\0"
+					  "TargetName=iqn.2026-01.x:t\0"),
+			 LOGIN_GOES_ON);
+	assert_string_equal(answer("AuthMethod"), "CHAP");
+}
+
 static void chap_refuses_wrong_secrets(void **state)
 {
 	static const char *const wrong[][2] = {{"alice", "another secret"},
@@ -322,7 +407,8 @@ static void chap_cannot_be_skipped(void **state)
 	assert_int_equal(SAY(GO(SEC, OP), "CHAP_N=alice\0CHAP_R=0x00\0"), LOGIN_REFUSED);
 }
 
-static void the_target_authenticates_itself_on_request(void **state)
+/* Logs in as a user, with a challenge for the target. */
+static void expect_mutual(const char *user, const char *secret)
 {
 	uint8_t digest[CHAP_MAX_DIGEST], theirs[CHAP_MAX_DIGEST];
 	static const char asked[] = "CHAP_I=9\0CHAP_C=0x00112233445566778899aabbccddeeff";
@@ -330,13 +416,12 @@ static void the_target_authenticates_itself_on_request(void **state)
 	char hex[80], list[512];
 	int n;
 
-	need_chap();
 	challenged("7", &id, challenge);
-	assert_int_equal(iscsi_chap_respond(CHAP_SHA256, id, rules.secret, challenge,
-					    CHAP_CHALLENGE_LEN, digest),
-			 0);
+	assert_int_equal(
+		iscsi_chap_respond(CHAP_SHA256, id, secret, challenge, CHAP_CHALLENGE_LEN, digest),
+		0);
 	iscsi_text_hex(digest, 32, hex);
-	n = snprintf(list, sizeof(list), "CHAP_N=alice%cCHAP_R=%s%c", 0, hex, 0);
+	n = snprintf(list, sizeof(list), "CHAP_N=%s%cCHAP_R=%s%c", user, 0, hex, 0);
 	memcpy(list + n, asked, sizeof(asked));
 	assert_int_equal(say_bytes(GO(SEC, OP), list, (size_t)n + sizeof(asked)), LOGIN_GOES_ON);
 	assert_string_equal(answer("CHAP_N"), "bob");
@@ -344,6 +429,18 @@ static void the_target_authenticates_itself_on_request(void **state)
 	n = iscsi_text_binary(asked + 9 + 7, challenge, sizeof(challenge));
 	assert_int_equal(n, 16);
 	assert_true(iscsi_chap_verify(CHAP_SHA256, 9, rules.own_secret, challenge, 16, theirs, 32));
+}
+
+static void the_target_authenticates_itself_on_request(void **state)
+{
+	need_chap();
+	expect_mutual("alice", rules.secret);
+	begin_with_rights(); /* which have the users; the target has none of its own */
+	rules.own_user = "bob";
+	rules.own_secret = "the secret of bob";
+	expect_mutual("carol", "the secret of carol");
+	forget_rights(NULL);
+	set_up(NULL);
 }
 
 /* Sends the target's own challenge back to it. */
@@ -425,6 +522,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(huge_lists_are_refused, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(chap_accepts_the_right_secret, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(chap_refuses_wrong_secrets, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(strangers_have_no_rights, set_up, forget_rights),
+		cmocka_unit_test_setup_teardown(users_are_bound_to_initiators, set_up,
+						forget_rights),
+		cmocka_unit_test_setup_teardown(authentication_may_be_optional, set_up,
+						forget_rights),
 		cmocka_unit_test_setup_teardown(chap_cannot_be_skipped, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_target_authenticates_itself_on_request, set_up,
 						tear_down),

@@ -4,7 +4,13 @@
  */
 #include "scene.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 #define READY "00 00 00 00 00 00"
 #define READ  "28 00 00000000 00 0001 00"
@@ -117,7 +123,7 @@ static void each_type_excludes_others(void **state)
 	struct scene *s = *state;
 	struct scsi_nexus *c;
 
-	assert_int_equal(scsi_nexus_create(s->t, "c", &c), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", NULL, &c), 0);
 	go_as(s, c, READY);
 	both_register(s);
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
@@ -183,7 +189,7 @@ static void a_reservation_survives_its_nexus_and_a_reset(void **state)
 	struct scene *s = *state;
 	struct scsi_nexus *c;
 
-	assert_int_equal(scsi_nexus_create(s->t, "c", &c), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", NULL, &c), 0);
 	go_as(s, c, READY);
 	assert_int_equal(persist(s, c, REGISTER, 0, 0, 0xcc), SCSI_GOOD);
 	assert_int_equal(persist(s, c, RESERVE, EA, 0xcc, 0), SCSI_GOOD);
@@ -192,7 +198,7 @@ static void a_reservation_survives_its_nexus_and_a_reset(void **state)
 	assert_int_equal(scsi_tmf(s->t, s->a, TMF_LUN_RESET, 0), 0);
 	go(s, READY);
 	assert_int_equal(read_as(s, s->a), SCSI_RESERVATION_CONFLICT);
-	assert_int_equal(scsi_nexus_create(s->t, "c", &c), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", NULL, &c), 0);
 	go_as(s, c, READY);
 	assert_int_equal(read_as(s, c), SCSI_GOOD);
 	scsi_nexus_destroy(c);
@@ -255,6 +261,9 @@ static void invalid_parameters_are_refused(void **state)
 	uint8_t list[24] = {[15] = 1, [20] = 1}; /* APTPL */
 
 	go_out(s, "5f 00 00 00 00 00 00 00 18 00", list, sizeof(list));
+	expect_field(s, false, 20, 0); /* there is no directory for the files */
+	list[20] = 8;		       /* SPEC_I_PT */
+	go_out(s, "5f 00 00 00 00 00 00 00 18 00", list, sizeof(list));
 	expect_field(s, false, 20, 3);
 	go_out(s, "5f 00 00 00 00 00 00 00 17 00", list, 23);
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x1a00);
@@ -295,7 +304,7 @@ static void registrants_are_limited_by_the_reply(void **state)
 		struct scsi_nexus *n;
 
 		snprintf(name, sizeof(name), "n%u", i);
-		assert_int_equal(scsi_nexus_create(s->t, name, &n), 0);
+		assert_int_equal(scsi_nexus_create(s->t, name, NULL, &n), 0);
 		go_as(s, n, READY);
 		persist(s, n, REGISTER, 0, 0, i + 1);
 		if (i < most)
@@ -311,7 +320,222 @@ static void registrants_are_limited_by_the_reply(void **state)
 	assert_int_equal(s->w.in_len, 8 + 48 * most);
 }
 
+/* ---- restarts ------------------------------------------------------------------------- */
+
+static char folder[] = "/dev/shm/stag-persist-XXXXXX";
+static int dir = -1;
+
+static int open_kept_scene(void **state)
+{
+	open_scene(state);
+	strcpy(folder + strlen(folder) - 6, "XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(dir >= 0);
+	scsi_target_keep(((struct scene *)*state)->t, dir, "iqn.2026-01.x:t");
+	return 0;
+}
+
+static const char *only_file(void)
+{
+	DIR *d = opendir(folder);
+	static char name[256];
+	struct dirent *e;
+
+	*name = '\0';
+	while ((e = readdir(d)))
+		if (*e->d_name != '.')
+			snprintf(name, sizeof(name), "%s", e->d_name);
+	closedir(d);
+	return name;
+}
+
+static int close_kept_scene(void **state)
+{
+	unlinkat(dir, only_file(), 0);
+	close(dir);
+	rmdir(folder);
+	return close_scene(state);
+}
+
+/* Ends the target, and starts another one with the same unit and initiators. Returns the result of adding the unit. */
+static int restart_as(struct scene *s, const char *name)
+{
+	int rc;
+
+	scsi_nexus_destroy(s->a);
+	scsi_nexus_destroy(s->b);
+	scsi_target_destroy(s->t);
+	assert_int_equal(scsi_target_create(&s->t), 0);
+	scsi_target_keep(s->t, dir, name);
+	rc = scsi_target_add(s->t, 0, s->l);
+	assert_int_equal(scsi_nexus_create(s->t, "a", NULL, &s->a), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "b", NULL, &s->b), 0);
+	go_as(s, s->a, READY);
+	go_as(s, s->b, READY);
+	return rc;
+}
+
+static int restart(struct scene *s)
+{
+	return restart_as(s, "iqn.2026-01.x:t");
+}
+
+/* Executes REGISTER with the bit that says whether the reservations survive. */
+static uint8_t register_lasting(struct scene *s, struct scsi_nexus *n, uint64_t key,
+				uint64_t new_key, bool lasts)
+{
+	uint8_t list[24] = {[20] = lasts}, status;
+	struct scsi_nexus *a = s->a;
+
+	put_be64(list, key);
+	put_be64(list + 8, new_key);
+	s->a = n;
+	status = go_out(s, "5f 00 00 00 00 00 00 00 18 00", list, sizeof(list));
+	s->a = a;
+	return status;
+}
+
+static void reservations_survive_a_restart(void **state)
+{
+	struct scene *s = *state;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	assert_int_equal(register_lasting(s, s->b, 0, 0xbb, true), SCSI_GOOD);
+	assert_int_equal(persist(s, s->a, RESERVE, WE, 0xaa, 0), SCSI_GOOD);
+	assert_int_equal(go_in(s, "5e 02 00 00 00 00 00 00 ff 00", 255), SCSI_GOOD);
+	expect_bytes(s, "0008 01 81 ea01 0000"); /* PTPL_C, PTPL_A */
+	assert_int_equal(restart(s), 0);
+	expect_keys(s, "00000000 00000010 00000000000000aa 00000000000000bb");
+	expect_holder(s, "00000000 00000010 00000000000000aa 00000000 00 01 0000");
+	assert_int_equal(write_as(s, s->a), SCSI_GOOD);
+	assert_int_equal(write_as(s, s->b), SCSI_RESERVATION_CONFLICT);
+	assert_int_equal(read_as(s, s->b), SCSI_GOOD);
+	assert_int_equal(persist(s, s->b, PREEMPT, EA, 0xbb, 0xaa), SCSI_GOOD);
+	assert_int_equal(restart(s), 0);
+	assert_int_equal(write_as(s, s->b), SCSI_GOOD);
+	assert_int_equal(read_as(s, s->a), SCSI_RESERVATION_CONFLICT);
+	assert_int_equal(persist(s, s->b, CLEAR, 0, 0xbb, 0), SCSI_GOOD);
+	assert_int_equal(restart(s), 0);
+	expect_keys(s, "00000000 00000000");
+}
+
+static void without_the_bit_reservations_end_with_the_target(void **state)
+{
+	struct scene *s = *state;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	assert_int_equal(register_lasting(s, s->a, 0xaa, 0xcc, false), SCSI_GOOD);
+	assert_int_equal(persist(s, s->a, RESERVE, EA, 0xcc, 0), SCSI_GOOD);
+	assert_int_equal(restart(s), 0);
+	expect_keys(s, "00000000 00000000");
+	assert_int_equal(write_as(s, s->b), SCSI_GOOD);
+}
+
+/* Each byte of the file may be damaged, or the end lost: the unit is not served. */
+static void a_damaged_file_is_an_error(void **state)
+{
+	struct scene *s = *state;
+	char bytes[4096];
+	ssize_t len;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	len = file_read(dir, only_file(), bytes, sizeof(bytes));
+	assert_true(len > 0);
+	for (ssize_t i = 0; i < len; i++) {
+		bytes[i] ^= 1;
+		assert_int_equal(file_replace(dir, only_file(), bytes, (size_t)len, 0600), 0);
+		assert_int_equal(restart(s), -EBADMSG);
+		assert_non_null(strstr(stag_block_error(), only_file()));
+		bytes[i] ^= 1;
+		assert_int_equal(file_replace(dir, only_file(), bytes, (size_t)i, 0600), 0);
+		assert_int_equal(restart(s), -EBADMSG);
+	}
+	assert_int_equal(file_replace(dir, only_file(), bytes, (size_t)len, 0600), 0);
+	assert_int_equal(restart(s), 0);
+	expect_keys(s, "00000000 00000008 00000000000000aa");
+}
+
+static void a_failure_to_save_is_reported(void **state)
+{
+	struct scene *s = *state;
+	int good = s->t->dir;
+
+	s->t->dir = 9999; /* no such descriptor */
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_CHECK_CONDITION);
+	s->t->dir = good;
+}
+
+/* So the next attempt does not find its work done, and report success. */
+static void a_change_that_is_not_saved_is_undone(void **state)
+{
+	struct scene *s = *state;
+	int good = s->t->dir;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	s->t->dir = 9999;
+	assert_int_equal(register_lasting(s, s->b, 0, 0xbb, true), SCSI_CHECK_CONDITION);
+	expect_keys(s, "00000001 00000008 00000000000000aa");
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(persist(s, s->a, RESERVE, WE, 0xaa, 0), SCSI_CHECK_CONDITION);
+	assert_int_equal(write_as(s, s->b), SCSI_GOOD);
+	s->t->dir = good;
+	assert_int_equal(persist(s, s->a, RESERVE, WE, 0xaa, 0), SCSI_GOOD);
+	s->t->dir = 9999;
+	assert_int_equal(persist(s, s->a, RELEASE, WE, 0xaa, 0), SCSI_CHECK_CONDITION);
+	assert_int_equal(persist(s, s->a, CLEAR, 0, 0xaa, 0), SCSI_CHECK_CONDITION);
+	assert_int_equal(write_as(s, s->b), SCSI_RESERVATION_CONFLICT);
+	s->t->dir = good;
+	assert_int_equal(restart(s), 0);
+	assert_int_equal(write_as(s, s->b), SCSI_RESERVATION_CONFLICT);
+}
+
+/* Begins a command of PERSISTENT RESERVE OUT, up to the operation of its unit. */
+static enum scsi_next begin_reserve(struct scene *s, struct scsi_cmd *c, uint8_t *data)
+{
+	*c = (struct scsi_cmd){.nexus = s->a, .cdb_len = 10, .expected = 24, .writes = true};
+	from_hex("5f 01 01 00 00 00 00 00 18 00", c->cdb, sizeof(c->cdb));
+	memset(data, 0, 24);
+	put_be64(data, 0xaa);
+	assert_int_equal(scsi_begin(s->t, c), SCSI_COLLECT);
+	return scsi_collected(c, data);
+}
+
+/* An initiator may abort a command, and send another one, before the first is saved. */
+static void changes_wait_for_one_that_is_being_saved(void **state)
+{
+	static uint8_t data[2][UNITS_BUFFER];
+	static struct scsi_cmd first, second;
+	struct scene *s = *state;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	assert_int_equal(begin_reserve(s, &first, data[0]), SCSI_WORK);
+	assert_int_equal(begin_reserve(s, &second, data[1]), SCSI_DONE);
+	assert_int_equal(second.status, SCSI_BUSY);
+	scsi_release(&second);
+	scsi_release(&first); /* its unit failed before it saved anything */
+	assert_int_equal(write_as(s, s->b), SCSI_GOOD);
+	assert_int_equal(begin_reserve(s, &first, data[0]), SCSI_WORK);
+	assert_int_equal(first.io.call(first.io.arg), 0);
+	scsi_release(&first); /* aborted, and saved */
+	assert_int_equal(write_as(s, s->b), SCSI_RESERVATION_CONFLICT);
+}
+
+/* Two targets serve the same object, and use the same directory. */
+static void each_target_has_its_own_reservations(void **state)
+{
+	struct scene *s = *state;
+
+	assert_int_equal(register_lasting(s, s->a, 0, 0xaa, true), SCSI_GOOD);
+	assert_int_equal(restart_as(s, "iqn.2026-01.x:other"), 0);
+	expect_keys(s, "00000000 00000000");
+	assert_int_equal(restart(s), 0);
+	expect_keys(s, "00000000 00000008 00000000000000aa");
+}
+
 #define STORY(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+#define KEPT(name) cmocka_unit_test_setup_teardown(name, open_kept_scene, close_kept_scene)
 
 int main(void)
 {
@@ -329,6 +553,13 @@ int main(void)
 		STORY(invalid_parameters_are_refused),
 		STORY(full_status_describes_each_registrant),
 		STORY(registrants_are_limited_by_the_reply),
+		KEPT(reservations_survive_a_restart),
+		KEPT(without_the_bit_reservations_end_with_the_target),
+		KEPT(a_damaged_file_is_an_error),
+		KEPT(a_failure_to_save_is_reported),
+		KEPT(a_change_that_is_not_saved_is_undone),
+		KEPT(changes_wait_for_one_that_is_being_saved),
+		KEPT(each_target_has_its_own_reservations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include "await.h"
 #include "base/bytes.h"
 #include "block/scsi/scsi.h"
 #include "block/iscsi/iscsi.h"
@@ -696,15 +697,12 @@ static void the_ledger_lists_how_stags_ended(void **state)
 	p = make_command(&g, true, 0, 1024);
 	p.cmd_sn++; /* held for the command before it */
 	advertise(&g, &p, &stag);
-	while (ledger(life, 4) < 2)
-		;
+	await(ledger(life, 4) == 2);
 	assert_int_equal(life[1].end, STAGDV_STAG_OPEN);
 	assert_int_equal(life[1].ended, 0);
 	assert_int_equal(session_now().counters.stags_open, 1);
 	leave(&g);
-	do
-		assert_int_equal(ledger(life, 4), 2);
-	while (life[1].end == STAGDV_STAG_OPEN);
+	await(ledger(life, 4) == 2 && life[1].end != STAGDV_STAG_OPEN);
 	assert_int_equal(life[1].end, STAGDV_STAG_ORPHANED);
 	assert_int_equal(life[1].stag, stag);
 	assert_string_equal(life[1].initiator, "iqn.2026-01.x:i");

@@ -17,7 +17,7 @@ static void power_on_is_reported_once(void **state)
 	struct scene *s = *state;
 	struct scsi_nexus *n;
 
-	assert_int_equal(scsi_nexus_create(s->t, "c", &n), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", NULL, &n), 0);
 	go_as(s, n, READY);
 	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2900);
 	assert_int_equal(go_as(s, n, READY), SCSI_GOOD);
@@ -417,12 +417,63 @@ static void a_reservation_ends_with_its_holder(void **state)
 	struct scene *s = *state;
 	struct scsi_nexus *n;
 
-	assert_int_equal(scsi_nexus_create(s->t, "c", &n), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", NULL, &n), 0);
 	go_as(s, n, READY);
 	assert_int_equal(go_as(s, n, "16 00 00 00 00 00"), SCSI_GOOD);
 	assert_int_equal(go(s, READY), SCSI_RESERVATION_CONFLICT);
 	scsi_nexus_destroy(n);
 	assert_int_equal(go(s, READY), SCSI_GOOD);
+}
+
+/* A nexus sees the units of its view: others do not exist for it. */
+static void a_view_hides_units(void **state)
+{
+	static const struct scsi_view view = {.some = true, .luns = {1 << 3}};
+	struct scene *s = *state;
+	struct scsi_nexus *all = s->a, *n;
+
+	assert_int_equal(scsi_target_add(s->t, 3, s->l), 0);
+	assert_int_equal(scsi_nexus_create(s->t, "c", &view, &n), 0);
+	s->a = n;
+	assert_int_equal(go_in(s, "a0 00 00 00 00 00 00 00 01 00 00 00", 256), SCSI_GOOD);
+	expect_bytes(s, "00 00 00 08 00 00 00 00 00 03 00 00 00 00 00 00");
+	assert_int_equal(go_in(s, "12 00 00 00 24 00", 36), SCSI_GOOD);
+	assert_int_equal(s->in[0], 0x7f); /* no unit here */
+	go_in(s, "28 00 00 00 00 00 00 00 01 00", 512);
+	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2500);
+	go_at(s, 3ull << 48, READY, 0);
+	assert_int_equal(go_at(s, 3ull << 48, "28 00 00 00 00 00 00 00 01 00", 512), SCSI_GOOD);
+	assert_int_equal(scsi_tmf(s->t, n, TMF_LUN_RESET, 0), -ENOENT);
+	assert_int_equal(scsi_tmf(s->t, n, TMF_TARGET_WARM_RESET, 0), -EACCES);
+	assert_int_equal(scsi_tmf(s->t, n, TMF_LUN_RESET, 3ull << 48), 0);
+	s->a = all;
+	scsi_nexus_destroy(n);
+}
+
+static void a_view_may_be_read_only(void **state)
+{
+	static const struct scsi_view view = {.read_only = true};
+	static const uint8_t block[BLOCK], list[24];
+	struct scene *s = *state;
+	struct scsi_nexus *all = s->a, *n;
+
+	assert_int_equal(scsi_nexus_create(s->t, "c", &view, &n), 0);
+	s->a = n;
+	go(s, READY);
+	assert_int_equal(go_in(s, "28 00 00 00 00 00 00 00 01 00", 512), SCSI_GOOD);
+	go_out(s, "2a 00 00 00 00 00 00 00 01 00", block, sizeof(block));
+	expect_sense(s, SCSI_DATA_PROTECT, 0x2700);
+	go_out(s, "5f 00 00 00 00 00 00 00 18 00", list, sizeof(list));
+	expect_sense(s, SCSI_DATA_PROTECT, 0x2700);
+	go(s, "16 00 00 00 00 00");
+	expect_sense(s, SCSI_DATA_PROTECT, 0x2700);
+	assert_int_equal(go_in(s, "1a 00 3f 00 ff 00", 255), SCSI_GOOD);
+	assert_int_equal(s->in[2] & 0x80, 0x80); /* write protected */
+	assert_int_equal(scsi_tmf(s->t, n, TMF_LUN_RESET, 0), -EACCES);
+	s->a = all;
+	assert_int_equal(go_out(s, "2a 00 00 00 00 00 00 00 01 00", block, sizeof(block)),
+			 SCSI_GOOD);
+	scsi_nexus_destroy(n);
 }
 
 static void a_reset_ends_a_reservation(void **state)
@@ -492,6 +543,8 @@ int main(void)
 		STORY(a_reserved_unit_refuses_others),
 		STORY(a_reservation_ends_with_its_holder),
 		STORY(a_reset_ends_a_reservation),
+		STORY(a_view_hides_units),
+		STORY(a_view_may_be_read_only),
 		STORY(cleared_commands_raise_an_attention),
 		STORY(stop_flushes_and_eject_is_refused),
 	};

@@ -6,11 +6,14 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "await.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "dice.h"
 #include "memory_unit.h"
@@ -623,8 +626,7 @@ static void lost_connections_leave_nothing(void **state)
 	peer_write(&peer, 0, 8, want, 512, 0); /* an incomplete first burst */
 	peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
 	peer_say_bytes(&peer, "\1\x80", 2);
-	while (memory_unit.in_use < TASK_PIECES + 2)
-		target_step(target, 1);
+	await((target_step(target, 1), memory_unit.in_use >= TASK_PIECES + 2));
 	peer_close(&peer);
 	for (int i = 0; i < 20000 && target->conns.count; i++)
 		target_step(target, 1);
@@ -644,8 +646,7 @@ static void what_was_lent_comes_back(void **state)
 	peer_write(&peer, 0, BLOCKS, NULL, 0, PDU_FINAL);
 	for (int i = 0; i < 40; i++) /* more than a socket holds */
 		peer_read(&peer, 0, BLOCKS);
-	while (memory_unit.lent < 3)
-		target_step(target, 1);
+	await((target_step(target, 1), memory_unit.lent >= 3));
 	peer_close(&peer);
 	for (int i = 0; i < 20000 && target->conns.count; i++)
 		target_step(target, 1);
@@ -773,6 +774,27 @@ static void a_login_with_the_same_cid_replaces_the_connection(void **state)
 	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 8), NULL), SCSI_GOOD);
 }
 
+/* Name and ISID of a port are no secret. */
+static void a_session_of_another_user_is_not_replaced(void **state)
+{
+	struct target_session *s;
+
+	peer_login(&peer);
+	s = list_entry(target->sessions.list.next, struct target_session, link);
+	s->user = "alice";
+	log_in_again(0, 0, peer.isid[5]);
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_FORBIDDEN);
+	peer_close(&other);
+	log_in_again(s->tsih, 0, peer.isid[5]);
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_FORBIDDEN);
+	peer_close(&other);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+	s->user = NULL;
+	log_in_again(0, 0, peer.isid[5]);
+	assert_int_equal(other.in.status_class, 0);
+	assert_false(peer_hear(&peer));
+}
+
 static void sessions_are_numbered(void **state)
 {
 	peer_login(&peer);
@@ -792,11 +814,44 @@ static void logins_time_out(void **state)
 {
 	peer_say_bytes(&peer, "\x43", 1);
 	assert_true(peer_hears_nothing(&peer));
-	assert_int_equal(target->conns.logins, 1);
+	assert_int_equal(target->strangers.count, 1);
 	target->config.limits.login_ns = 0;
 	target->loop.next_tick = 0;
 	assert_false(peer_hear(&peer));
-	assert_int_equal(target->conns.logins, 0);
+	assert_int_equal(target->strangers.count, 0);
+}
+
+/* A target that starts again with the same directory knows the registrations that should survive. */
+static void registrations_survive_the_target(void **state)
+{
+	static const uint8_t out[16] = {0x5f, 0, 0, 0, 0, 0, 0, 0, 24};
+	static const uint8_t in[16] = {0x5e, 0, 0, 0, 0, 0, 0, 0, 255};
+	static const uint8_t list[24] = {[15] = 0xaa, [20] = 1}; /* APTPL */
+	char folder[] = "/dev/shm/stag-session-XXXXXX", command[64];
+	struct stag_block_target_attr attr = {
+		.comp_mask = STAG_BLOCK_TARGET_STATE, .name = "iqn.2026-01.x:t", .state = folder};
+
+	assert_non_null(mkdtemp(folder));
+	peer_login(&peer); /* the target has accepted it: end_target() ends it */
+	for (int i = 0; i < 2; i++) {
+		uint32_t itt;
+
+		peer_close(&peer);
+		end_target(target);
+		target = make_target(&attr);
+		peer_connect(&peer, target);
+		peer_login(&peer);
+		if (i == 0) {
+			itt = peer_command(&peer, out, PDU_FINAL | CMD_WRITE, 24, list, 24);
+			assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+		}
+		itt = peer_command(&peer, in, PDU_FINAL | CMD_READ, 255, NULL, 0);
+		assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+		assert_int_equal(get_be32(got + 4), 8);
+		assert_int_equal(get_be64(got + 8), 0xaa);
+	}
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
 }
 
 /* The initiator may use a tag again while data of the old task is still leaving. */
@@ -863,9 +918,11 @@ int main(void)
 		STORY(a_connection_may_be_lost_at_any_point),
 		STORY(a_port_that_logs_in_again_replaces_its_session),
 		STORY(a_login_with_the_same_cid_replaces_the_connection),
+		STORY(a_session_of_another_user_is_not_replaced),
 		STORY(sessions_are_numbered),
 		STORY(logins_time_out),
 		cmocka_unit_test(a_tag_is_free_after_its_response),
+		STORY(registrations_survive_the_target),
 	};
 
 	dice_start();

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "dice.h"
 #include "memory_unit.h"
 #include "peer.h"
@@ -103,6 +104,23 @@ static void units_are_added_and_removed(void **state)
 	assert_int_equal(stag_block_target_resized(target, 1), ENOENT);
 }
 
+static void a_unit_that_has_grown_raises_an_attention(void **state)
+{
+	uint64_t end = clock_ns() + 60 * NS_PER_S;
+	unsigned int before = atomic_load(&lines);
+	uint8_t status;
+
+	peer_login(&peer);
+	atomic_store(&memory_unit.grows, true);
+	do
+		status = peer_finish(&peer, peer_read(&peer, 0, 1), NULL);
+	while (status == SCSI_GOOD && clock_ns() < end);
+	assert_int_equal(status, SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), 0x062a09); /* capacity data has changed */
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+	assert_int_equal(atomic_load(&lines), before + 2); /* the login, the growth */
+}
+
 /* The target requests a logout, waits a moment, and closes. */
 static void a_stopping_target_requests_logout(void **state)
 {
@@ -129,7 +147,7 @@ static void invalid_attributes_are_refused(void **state)
 	assert_int_equal(errno, EINVAL);
 	assert_non_null(strstr(stag_block_error(), "no name"));
 	wrong = attr;
-	wrong.comp_mask = 1;
+	wrong.comp_mask = 1ull << 63;
 	assert_null(stag_block_target_start(&wrong));
 	wrong = attr;
 	wrong.flags = 0;
@@ -145,6 +163,42 @@ static void invalid_attributes_are_refused(void **state)
 		assert_null(stag_block_target_start(&wrong));
 		assert_int_equal(errno, EINVAL);
 	}
+}
+
+/* Starts a target with two rights and a name and secret of its own. Returns NULL if it did, else what the error says. */
+static const char *start_with_rights(const struct stag_block_right *first,
+				     const struct stag_block_right *second, const char *own_secret)
+{
+	struct stag_block_right both[2] = {*first, *second};
+	struct stag_block_target_attr a = attr;
+	struct stag_block_target *t;
+
+	a.comp_mask = STAG_BLOCK_TARGET_RIGHTS;
+	a.rights = both;
+	a.num_rights = 2;
+	a.own_user = own_secret ? "own" : NULL;
+	a.own_secret = own_secret;
+	t = stag_block_target_start(&a);
+	stag_block_target_stop(t);
+	return t ? NULL : stag_block_error();
+}
+
+static void contradictory_rights_are_refused(void **state)
+{
+	struct stag_block_right any = {0},
+				alice = {.user = "alice", .secret = "the secret of alice"},
+				twice = {.user = "alice", .secret = "another of hers"},
+				carol = {.user = "carol", .secret = "the secret of carol"},
+				back = {.luns = "1,5-3"};
+
+	assert_null(start_with_rights(&any, &alice, NULL));
+	assert_null(start_with_rights(&alice, &alice, NULL));
+	assert_non_null(strstr(start_with_rights(&alice, &twice, NULL), "alice"));
+	assert_non_null(strstr(start_with_rights(&any, &back, NULL), "5-3"));
+	assert_null(start_with_rights(&alice, &carol, "the secret of the target"));
+	assert_non_null(strstr(start_with_rights(&alice, &carol, carol.secret), "carol"));
+	assert_non_null(
+		strstr(start_with_rights(&any, &any, "the secret of the target"), "own_user"));
 }
 
 static void *look_again_and_again(void *arg)
@@ -187,8 +241,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		STORY(sessions_and_commands_are_counted),
 		STORY(units_are_added_and_removed),
+		STORY(a_unit_that_has_grown_raises_an_attention),
 		STORY(a_stopping_target_requests_logout),
 		STORY(invalid_attributes_are_refused),
+		STORY(contradictory_rights_are_refused),
 		STORY(calls_from_other_threads_do_not_disturb),
 	};
 

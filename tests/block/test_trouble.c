@@ -4,7 +4,7 @@
  * transport. One of them is killed, there are too many of them, or a unit changes under load.
  *
  * The process that is killed executes this program, too (a process that has the adapter cannot fork): with "serve" it is
- * a target, with "use" an initiator.
+ * a target, with "use" or "withhold" an initiator.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -207,6 +207,33 @@ static int run_initiators(char **argv)
 		pause();
 }
 
+#define WITHHELD  16
+#define UNSTOPPED 9
+
+/* withhold URL TRANSPORT COUNT: begins many writes, and stops before it sends their data. */
+static int withhold_data(char **argv)
+{
+	struct stag_block_attr attr = {.transport = (uint32_t)atoi(argv[3])};
+	static uint8_t memory[1 << 20];
+	struct iovec iov = {memory, sizeof(memory)};
+	struct stag_block_io io = {
+		.op = STAG_BLOCK_WRITE, .length = sizeof(memory), .iov = &iov, .n_iov = 1};
+	struct stag_block *b = stag_block_open(argv[2], &attr);
+
+	if (!b) {
+		fprintf(stderr, "%s\n", stag_block_error());
+		return 1;
+	}
+	report_number(0);
+	for (int i = 0; i < WITHHELD; i++)
+		if (stag_block_submit(b, &io) != 0)
+			return 1;
+	for (int i = 0; i < 50; i++)
+		stag_block_wait(b, 2); /* sends the commands; nothing is answered yet */
+	raise(SIGSTOP);
+	return UNSTOPPED;
+}
+
 /* ---- a target that is killed ------------------------------------------------------------------ */
 
 static struct child server;
@@ -330,11 +357,12 @@ static void no_write_is_lost_with_its_target(void **state)
 
 static struct stag_block_target *target;
 
-static void start_target(void)
+static void start_target_with(uint64_t staging)
 {
 	const struct stag_block_target_attr attr = {.name = TARGET,
 						    .address = "127.0.0.1",
 						    .flags = STAG_BLOCK_ANY_PORT,
+						    .staging_bytes = staging,
 						    .log = no_log};
 	struct stag_block_lun unit = {.lun = 1, .where = path};
 	struct lun *l = NULL;
@@ -343,6 +371,11 @@ static void start_target(void)
 		fail_msg("%s", stag_block_error());
 	assert_int_equal(scsi_target_add(target->scsi, 1, l), 0);
 	port = target->portal.port;
+}
+
+static void start_target(void)
+{
+	start_target_with(0);
 }
 
 static unsigned int buffers_left(void)
@@ -369,7 +402,7 @@ static void expect_nothing_left(unsigned int buffers)
 	step_until_empty();
 	assert_int_equal(target->conns.count, 0);
 	assert_int_equal(target->sessions.count, 0);
-	assert_int_equal(target->conns.logins, 0);
+	assert_int_equal(target->strangers.count, 0);
 	assert_int_equal(target->counters.stags_open, 0);
 	assert_true(list_empty(&target->buffers.waiters) && list_empty(&target->rdma.busy));
 	assert_int_equal(buffers_left(), buffers);
@@ -389,13 +422,18 @@ static uint16_t first_report_of(const struct child *c)
 	return word;
 }
 
-static struct child start_user(const struct way *way, unsigned int count)
+static struct child start_as(const char *role, const struct way *way, unsigned int count)
 {
 	char kind[16], number[16];
 
 	snprintf(kind, sizeof(kind), "%d", way->kind);
 	snprintf(number, sizeof(number), "%u", count);
-	return spawn("use", url_of(way, 1), kind, number);
+	return spawn(role, url_of(way, 1), kind, number);
+}
+
+static struct child start_user(const struct way *way, unsigned int count)
+{
+	return start_as("use", way, count);
 }
 
 static void killed_initiators_leave_nothing(void **state)
@@ -414,8 +452,7 @@ static void killed_initiators_leave_nothing(void **state)
 
 		first_report_of(&c);
 		enough = target->counters.commands + 1 + dice(150);
-		while (target->counters.commands < enough)
-			target_step(target, 10);
+		await((target_step(target, 10), target->counters.commands >= enough));
 		end_child(&c);
 	}
 	expect_nothing_left(buffers);
@@ -427,14 +464,15 @@ static void killed_initiators_leave_nothing(void **state)
 static void a_stopped_initiator_is_dropped(void **state)
 {
 	unsigned int buffers;
+	uint64_t enough;
 	struct child c;
 
 	start_target();
 	buffers = buffers_left();
 	c = start_user(*state, 0);
 	first_report_of(&c);
-	for (uint64_t enough = target->counters.commands + 50; target->counters.commands < enough;)
-		target_step(target, 10);
+	enough = target->counters.commands + 50;
+	await((target_step(target, 10), target->counters.commands >= enough));
 	kill(c.pid, SIGSTOP);
 	target->config.limits.ping_ns = target->config.limits.answer_ns = 0;
 	for (int i = 0; i < PATIENCE_MS && target->conns.count; i++) {
@@ -443,6 +481,74 @@ static void a_stopped_initiator_is_dropped(void **state)
 	}
 	expect_nothing_left(buffers);
 	end_child(&c);
+	target_destroy(target);
+}
+
+/* Starts an initiator that stops soon after it has begun to send write commands. */
+static struct child begin_withholder(const struct way *way)
+{
+	struct child c = start_as("withhold", way, 0);
+	int status;
+
+	first_report_of(&c);
+	assert_int_equal(waitpid(c.pid, &status, WUNTRACED), c.pid);
+	assert_true(WIFSTOPPED(status));
+	return c;
+}
+
+static bool has_tasks(void)
+{
+	list_for_each (it, &target->sessions.list)
+		if (list_entry(it, struct target_session, link)->n_tasks)
+			return true;
+	return false;
+}
+
+/*
+ * Starts an initiator that has sent write commands, and does not send their data. On a busy machine
+ * it may be stopped before it has sent any: then another one is started.
+ */
+static struct child start_withholder(const struct way *way)
+{
+	for (int tries = 0; tries < 10; tries++) {
+		struct child c = begin_withholder(way);
+
+		for (int i = 0; i < 1000 && !has_tasks(); i++)
+			target_step(target, 1);
+		if (has_tasks())
+			return c;
+		end_child(&c);
+		step_until_empty();
+	}
+	fail_msg("no initiator has sent a command");
+	return (struct child){0};
+}
+
+/*
+ * The target waits for the data of a session's writes: RDMA Reads. Other sessions are served all the
+ * same, and when the time limit has passed, the session's buffers are free again.
+ */
+static void withheld_data_does_not_stop_others(void **state)
+{
+	struct child held, user;
+	unsigned int buffers;
+
+	start_target_with(1u << 20);
+	buffers = buffers_left();
+	held = start_withholder(*state); /* one write is as long as all buffers together */
+	for (int i = 0; i < 200; i++)
+		target_step(target, 0);
+	user = start_user(*state, 1);
+	first_report_of(&user);
+	end_child(&user);
+	target->config.limits.ping_ns = 3600 * NS_PER_S; /* as if it answered pings */
+	target->config.limits.data_ns = 0;
+	for (int i = 0; i < PATIENCE_MS && target->conns.count; i++) {
+		target->loop.next_tick = 0;
+		target_step(target, 1);
+	}
+	expect_nothing_left(buffers);
+	end_child(&held);
 	target_destroy(target);
 }
 
@@ -726,6 +832,60 @@ static void a_store_changes_under_load(void **state)
 	*strrchr(path, ':') = 0;
 }
 
+/* Reads until the size is this: an initiator that stays connected learns it by a unit attention only. */
+static void await_size(struct stag_block *b, uint64_t size)
+{
+	uint64_t end = clock_ns() + PATIENCE_MS * NS_PER_MS;
+	static uint8_t block[512];
+
+	do
+		assert_int_equal(stag_block_read(b, block, 0, 512), 0);
+	while (size_of(b) != size && clock_ns() < end);
+	assert_int_equal(size_of(b), size);
+	assert_int_equal(stag_block_write(b, block, size - 512, 512, 0), 0);
+}
+
+/* Nobody calls stag_block_target_resized(). */
+static void units_follow_the_growth_of_their_backing(void **state)
+{
+	struct stag_store *store = make_store();
+	struct stag_block_info info;
+	struct stag_store_partition p;
+	struct stag_block *b, *other;
+
+	strcat(path, ":part");
+	start_served();
+	b = open_unit(*state, 1);
+	other = open_unit(*state, 2);
+	assert_int_equal(stag_store_find(store, "part", &p), 0);
+	p.size = 2 * SIZE;
+	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
+	assert_int_equal(truncate(second, 3 * SIZE), 0);
+	await_size(b, 2 * SIZE);
+	await_size(other, 3 * SIZE);
+	assert_int_equal(stag_block_query(b, &info, sizeof(info)), 0);
+	assert_int_equal(info.counters.logins, 1);
+	stag_block_close(b);
+	stag_block_close(other);
+	stag_block_target_stop(served);
+	stag_store_close(store);
+	*strrchr(path, ':') = 0;
+}
+
+/* Moves the unit to a disk: data of a unit in memory needs no buffers. */
+static int set_up_on_disk(void **state)
+{
+	int fd;
+
+	port = 0;
+	make_file(second, SIZE);
+	strcpy(path, "/var/tmp/stag-trouble-XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0 && ftruncate(fd, SIZE) == 0);
+	close(fd);
+	return 0;
+}
+
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
 static int set_up(void **state)
@@ -757,6 +917,10 @@ static int tear_down(void **state)
 	{                                                                                          \
 #name "_over_" #way, name, set_up, tear_down, (void *)&(way)                       \
 	}
+#define ON_DISK(name, way)                                                                         \
+	{                                                                                          \
+#name "_over_" #way, name, set_up_on_disk, tear_down, (void *)&(way)               \
+	}
 #define STORY(name) OVER(name, tcp), OVER(name, iser), OVER(name, one_shot)
 
 int main(int argc, char **argv)
@@ -765,18 +929,22 @@ int main(int argc, char **argv)
 		STORY(no_write_is_lost_with_its_target),
 		STORY(killed_initiators_leave_nothing),
 		STORY(a_stopped_initiator_is_dropped),
+		ON_DISK(withheld_data_does_not_stop_others, iser),
+		ON_DISK(withheld_data_does_not_stop_others, one_shot),
 		STORY(many_sessions_are_served_at_once),
 		STORY(a_unit_grows_and_shrinks_under_load),
 		STORY(a_unit_is_removed_under_load),
 		STORY(a_truncated_file_is_a_medium_error),
 		OVER(a_store_changes_under_load, one_shot),
+		STORY(units_follow_the_growth_of_their_backing),
 	};
 
 	if (argc > 2) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dice_start_with((uint64_t)getpid());
-		return strcmp(argv[1], "serve") == 0 ? serve_until_killed(argv)
-						     : run_initiators(argv);
+		return strcmp(argv[1], "serve") == 0	  ? serve_until_killed(argv)
+		       : strcmp(argv[1], "withhold") == 0 ? withhold_data(argv)
+							  : run_initiators(argv);
 	}
 	if (!has_adapter())
 		return 77;

@@ -129,7 +129,8 @@ static void settle(void)
 	memory_unit.hold = false;
 	for (int i = 0; i < 1000 && (target->conns.count || target->sessions.count); i++)
 		target_step(target, 0);
-	CHECK(target->conns.count == 0 && target->sessions.count == 0 && target->conns.logins == 0);
+	CHECK(target->conns.count == 0 && target->sessions.count == 0 &&
+	      target->strangers.count == 0);
 	CHECK(list_empty(&target->buffers.waiters) && list_empty(&target->tasks.tmfs) &&
 	      list_empty(&target->conns.dirty));
 	CHECK(memory_unit.in_use == 0 && memory_unit.lent == 0);

@@ -65,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fake_facts(l)->read_only = kind & 8;
 	CHECK(scsi_target_create(&t) == 0);
 	CHECK(scsi_target_add(t, 0, l) == 0);
-	CHECK(scsi_nexus_create(t, "one", &n[0]) == 0);
-	CHECK(scsi_nexus_create(t, "two", &n[1]) == 0);
+	CHECK(scsi_nexus_create(t, "one", NULL, &n[0]) == 0);
+	CHECK(scsi_nexus_create(t, "two", NULL, &n[1]) == 0);
 	for (int i = 0; i < 8 && in.len; i++)
 		one_command(t, n, &in);
 	scsi_nexus_destroy(n[0]);

@@ -104,8 +104,8 @@ static int set_attr(struct stag_block *b, const struct stag_block_attr *a)
 	int command = a->command_ms ? a->command_ms : COMMAND_MS;
 	int rc;
 
-	if (a->comp_mask || a->transport > STAG_BLOCK_ONE_SHOT || a->depth > INITIATOR_MAX_DEPTH ||
-	    timeout < 0)
+	if ((a->comp_mask & ~STAG_BLOCK_ATTR_TLS) || a->transport > STAG_BLOCK_ONE_SHOT ||
+	    a->depth > INITIATOR_MAX_DEPTH || timeout < 0)
 		return block_fail(EINVAL, "invalid attributes");
 	if (a->transport != STAG_BLOCK_BEST)
 		b->config.url.transport = a->transport;
@@ -131,7 +131,11 @@ static int set_attr(struct stag_block *b, const struct stag_block_attr *a)
 		rc = set_string(b->config.peer_user, WORD_MAX, a->peer_user);
 	if (rc == 0)
 		rc = set_string(b->config.peer_secret, WORD_MAX, a->peer_secret);
-	return rc == 0 ? check_secrets(b) : rc;
+	if (rc == 0)
+		rc = check_secrets(b);
+	if (rc == 0 && (a->comp_mask & STAG_BLOCK_ATTR_TLS))
+		rc = initiator_tls_create(b, a->tls);
+	return rc;
 }
 
 static int make_commands(struct stag_block *b)
@@ -233,6 +237,7 @@ void initiator_destroy(struct stag_block *b)
 		close(b->events.epoll);
 	if (b->events.timer >= 0)
 		close(b->events.timer);
+	initiator_tls_destroy(b);
 	explicit_bzero(b->config.url.secret, sizeof(b->config.url.secret));
 	explicit_bzero(b->config.peer_secret, sizeof(b->config.peer_secret));
 	free(b->session.login);

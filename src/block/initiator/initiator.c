@@ -156,7 +156,8 @@ static int connect_next(struct stag_block *b)
 	const struct initiator_address *p = next_address(b);
 	int rc;
 
-	b->attempt.was_connected = false;
+	b->attempt.was_connected = b->attempt.no_tls = false;
+	b->info.tls = (struct stag_block_tls_info){0};
 	free(b->session.login);
 	rc = prepare_login(b, ops);
 	if (rc == 0)
@@ -237,6 +238,8 @@ static bool has_another_way(struct stag_block *b, int error)
 		return true;
 	if (b->attempt.ever_live)
 		return false;
+	if (b->route.plain)
+		return true;
 	if (error == EACCES || error == ENOENT)
 		return false;
 	/* A target that does not respond is likely to support another transport only, at all its addresses. */
@@ -253,6 +256,9 @@ static void line_lost(struct stag_block *b, int error)
 
 	b->info.counters.lost += was_live || b->state == INIT_PROBE;
 	keep_error(b, error);
+	b->route.plain = b->attempt.no_tls && b->config.tls.mode == TLS_ALLOWED;
+	if (b->route.plain && b->route.next)
+		b->route.next--; /* the same address once more */
 	if (b->line)
 		b->line->ops->close(b->line);
 	b->line = NULL;

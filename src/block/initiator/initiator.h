@@ -11,9 +11,11 @@
  *   abort.c           aborts commands that time out
  *   probe.c           queries the properties of the unit
  *   tcp.c             a line over TCP
+ *   tls.c             keys of TLS
  *   verbs*.c          lines over verbs: iSER and one-shot (verbs.h); lend.c: their memory
  *   sense.c           statuses and sense data as errno values
  *   discover.c        lists the targets of a portal
+ *   luns.c            lists the units of a target
  *   url.c             parses URLs
  *
  * Words:
@@ -42,6 +44,8 @@
 #include "block/block.h"
 #include "block/iscsi/iscsi.h"
 #include "block/scsi/codes.h"
+#include "stag/stagdv.h"
+#include "tls/tls.h"
 
 #define INITIATOR_DEPTH	    128
 #define INITIATOR_MAX_DEPTH 4096
@@ -218,6 +222,12 @@ struct initiator_region {
 	struct ibv_mr *mr; /* of the current line, or NULL */
 };
 
+struct initiator_tls {
+	enum tls_mode mode;
+	struct tls_context *context; /* of TCP; NULL: off */
+	struct stagdv_tls *rdma;     /* of verbs; NULL: off, or there is no software adapter */
+};
+
 /* The contents of URL and attributes; fixed from initiator_create() on. */
 struct initiator_config {
 	struct initiator_url url;
@@ -231,6 +241,7 @@ struct initiator_config {
 	uint64_t ping_ns;    /* of silence before a NOP-Out, and then for its answer */
 	uint64_t command_ns; /* 0: no limit */
 	uint64_t abort_ns;   /* for the response to a task management request */
+	struct initiator_tls tls;
 };
 
 /* Addresses of the target, and transports to try. */
@@ -239,6 +250,7 @@ struct initiator_route {
 	unsigned int num_addresses, next; /* next: counts attempts; an index modulo num_addresses */
 	unsigned int redirects;
 	bool is_redirected; /* the next attempt goes to redirected */
+	bool plain;	    /* the next attempt is without TLS: the target does not speak it */
 	const struct initiator_line_ops *transports[NUM_LINES + 1]; /* to try, up to a NULL */
 	const struct initiator_line_ops **candidates;		    /* those left to try */
 };
@@ -246,6 +258,7 @@ struct initiator_route {
 /* The current attempt to connect, and what became of the ones before. Times are clock_ns(). */
 struct initiator_attempt {
 	bool was_connected; /* the last attempt got a connection, whatever happened then */
+	bool no_tls;	    /* it was closed on the beginning of TLS */
 	bool ever_live;
 	uint64_t end;		/* limit of the connection and its login; 0: none is being made */
 	uint64_t next, give_up; /* in DOWN: the next attempt; the end of all attempts */
@@ -309,6 +322,12 @@ struct stag_block {
 	} probe;
 
 	struct {
+		uint8_t *
+			data; /* room for REPORT_LUNS_MAX bytes; NULL: the session is for one unit */
+		uint32_t len;
+	} report; /* of REPORT LUNS: all that the probe of such a session asks for */
+
+	struct {
 		uint32_t unmap, zero, compare;
 	} limits; /* blocks of one command; 0: the unit cannot */
 
@@ -342,6 +361,12 @@ void initiator_log_out(struct stag_block *b); /* waits a moment for the response
 /* Resolves a host to at most max addresses. Returns their number, or -EHOSTUNREACH with an error text. */
 int initiator_resolve(const char *host, const char *port, struct initiator_address *to,
 		      unsigned int max);
+
+/* tls.c */
+int initiator_tls_create(struct stag_block *b, uint32_t mode);
+void initiator_tls_destroy(struct stag_block *b);
+int initiator_tls_set(struct stag_block *b, struct rdma_cm_id *id); /* before it connects */
+void initiator_tls_note(struct stag_block *b, const struct stagdv_tls_info *info);
 
 /* session.c */
 int initiator_connected(struct stag_block *b); /* called by a line */
@@ -379,6 +404,7 @@ uint64_t initiator_abort_alarm(const struct stag_block *b);
 int initiator_abort_response(struct stag_block *b, const struct pdu *p);
 
 /* probe.c */
+#define REPORT_LUNS_MAX 32776			  /* 4096 units */
 int initiator_probe_resume(struct stag_block *b); /* repeats the current query, if there is one */
 /* Queries all properties, or the capacity only. */
 int initiator_probe_begin(struct stag_block *b, bool all);

@@ -121,6 +121,15 @@ static int read_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
 	return 0;
 }
 
+static int read_luns(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	if (len < 8)
+		return block_fail(EPROTO, "%s: the list of units is too short",
+				  b->config.url.target);
+	b->report.len = len - 8 < get_be32(d) ? len : 8 + get_be32(d);
+	return 0;
+}
+
 /* ---- queries -------------------------------------------------------------------------------- */
 
 static const struct question {
@@ -139,17 +148,39 @@ static const struct question {
 
 #define N_QUESTIONS (sizeof(questions) / sizeof(*questions))
 
+static const struct question which_units = {
+	{0xa0, 0, 0, 0, 0, 0, 0, 0, REPORT_LUNS_MAX >> 8, REPORT_LUNS_MAX & 0xff},
+	REPORT_LUNS_MAX,
+	true,
+	read_luns,
+};
+
+static unsigned int num_questions(const struct stag_block *b)
+{
+	return b->report.data ? 1 : N_QUESTIONS;
+}
+
+static const struct question *question_of(const struct stag_block *b)
+{
+	return b->report.data ? &which_units : &questions[b->probe.step];
+}
+
+static uint8_t *answer_of(struct stag_block *b)
+{
+	return b->report.data ? b->report.data : b->probe.data;
+}
+
 static int send_query(struct stag_block *b)
 {
 	struct initiator_cmd *c = &b->io.cmds[b->config.depth];
-	const struct question *q = &questions[b->probe.step];
+	const struct question *q = question_of(b);
 
 	memcpy(c->cdb, q->cdb, sizeof(c->cdb));
 	c->request = NULL;
 	c->reads = true;
 	c->writes = false;
 	c->length = q->length;
-	c->own = (struct iovec){b->probe.data, q->length};
+	c->own = (struct iovec){answer_of(b), q->length};
 	c->iov = &c->own;
 	c->n_iov = 1;
 	c->skip = 0;
@@ -164,7 +195,7 @@ int initiator_probe_resume(struct stag_block *b)
 int initiator_probe_begin(struct stag_block *b, bool all)
 {
 	b->io.cmds[b->config.depth].tries = 0;
-	b->probe.step = all ? 0 : N_QUESTIONS - 1;
+	b->probe.step = all ? 0 : num_questions(b) - 1;
 	b->probe.active = true;
 	return send_query(b);
 }
@@ -185,7 +216,7 @@ static void finish_probe(struct stag_block *b)
 int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
 			     uint32_t sense)
 {
-	const struct question *q = &questions[b->probe.step];
+	const struct question *q = question_of(b);
 	bool good = status == SCSI_GOOD;
 	int rc;
 
@@ -196,10 +227,10 @@ int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint
 	if (!good && q->needed)
 		return block_fail(EIO, "LUN %u: probing failed: status 0x%02x, sense 0x%06x",
 				  b->config.url.lun, status, sense);
-	rc = q->take(b, b->probe.data, good ? c->got : 0);
+	rc = q->take(b, answer_of(b), good ? c->got : 0);
 	if (rc != 0)
 		return rc;
-	if (++b->probe.step < N_QUESTIONS)
+	if (++b->probe.step < num_questions(b))
 		return send_query(b);
 	finish_probe(b);
 	return 0;

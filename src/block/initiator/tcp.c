@@ -45,7 +45,10 @@ struct initiator_tcp_line {
 	int fd;
 	uint32_t events;
 	bool connecting, blocked;
-	bool broken; /* memory ran out: ends at the next flush */
+	bool plain, shaking;	 /* without TLS; in the handshake of TLS */
+	struct tls_session *tls; /* NULL: not encrypted */
+	size_t taken; /* bytes of the queue that may be encrypted already, and are not sent */
+	bool broken;  /* memory ran out: ends at the next flush */
 	struct list out;
 	struct {
 		enum rx_state state;
@@ -76,7 +79,8 @@ static bool has_digest(const struct initiator_tcp_line *t, bool header)
 
 static int update_events(struct initiator_tcp_line *t)
 {
-	uint32_t events = EPOLLIN | (t->connecting || t->blocked ? EPOLLOUT : 0);
+	bool out = t->connecting || t->blocked || (t->shaking && (tls_events(t->tls) & POLLOUT));
+	uint32_t events = EPOLLIN | (out ? EPOLLOUT : 0);
 	struct epoll_event e = {.events = events};
 	int op = t->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
@@ -98,6 +102,9 @@ static void tcp_line_close(struct initiator_line *l)
 		free(p);
 	}
 	free(t->rx.control);
+	if (t->tls && !t->shaking)
+		tls_shutdown(t->tls);
+	tls_close(t->tls);
 	close(t->fd);
 	free(t);
 }
@@ -114,6 +121,7 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 	t->line = (struct initiator_line){.ops = &initiator_tcp_line, .b = b};
 	list_init(&t->out);
 	t->connecting = true;
+	t->plain = b->config.tls.mode == TLS_OFF || b->route.plain;
 	t->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (t->fd < 0) {
 		rc = -errno;
@@ -131,6 +139,96 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 	return rc;
 }
 
+/* ---- TLS -------------------------------------------------------------------------------- */
+
+static int tls_failed(struct initiator_tcp_line *t, int rc)
+{
+	struct stag_block *b = t->line.b;
+	bool closed = rc == -ECONNRESET || rc == -EPIPE || rc == -EPROTO;
+
+	b->attempt.no_tls = closed;
+	return block_fail(closed ? EPROTONOSUPPORT : -rc, "%s:%s: no TLS: %s%s", b->config.url.host,
+			  b->config.url.port, tls_why(t->tls),
+			  closed ? "; does the target speak it?" : "");
+}
+
+static void note_tls(struct initiator_tcp_line *t)
+{
+	struct stagdv_tls_info out = {.encrypted = 1};
+	struct tls_info info;
+
+	tls_describe(t->tls, &info);
+	out.kernel = info.kernel_sends && info.kernel_receives;
+	memcpy(out.version, info.version, sizeof(out.version));
+	memcpy(out.cipher, info.cipher, sizeof(out.cipher));
+	initiator_tls_note(t->line.b, &out);
+}
+
+/* Returns 0 if the handshake is done, -EAGAIN if it is not yet, or -errno. */
+static int shake(struct initiator_tcp_line *t)
+{
+	int rc = tls_handshake(t->tls);
+
+	if (rc == -EAGAIN)
+		return update_events(t) == 0 ? -EAGAIN : -EIO;
+	if (rc != 0)
+		return tls_failed(t, rc);
+	t->shaking = false;
+	note_tls(t);
+	return initiator_connected(t->line.b);
+}
+
+static int start_tls(struct initiator_tcp_line *t)
+{
+	struct stag_block *b = t->line.b;
+	char why[TLS_WHY_LEN];
+	int rc = tls_open(&t->tls, b->config.tls.context, t->fd, TLS_CLIENT, why);
+
+	if (rc != 0)
+		return block_fail(-rc, "%s:%s: no TLS: %s", b->config.url.host, b->config.url.port,
+				  why);
+	t->shaking = true;
+	return shake(t);
+}
+
+static ssize_t receive(struct initiator_tcp_line *t, const struct iovec *iov, int n)
+{
+	ssize_t got;
+
+	if (!t->tls)
+		return readv(t->fd, iov, n);
+	got = tls_recvv(t->tls, iov, n);
+	if (got >= 0)
+		return got;
+	errno = (int)-got;
+	return -1;
+}
+
+static size_t bytes_in(const struct msghdr *m)
+{
+	size_t sum = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		sum += m->msg_iov[i].iov_len;
+	return sum;
+}
+
+static ssize_t transmit(struct initiator_tcp_line *t, const struct msghdr *m)
+{
+	ssize_t sent;
+
+	if (!t->tls)
+		return sendmsg(t->fd, m, MSG_NOSIGNAL);
+	sent = tls_sendv(t->tls, m->msg_iov, (int)m->msg_iovlen);
+	t->taken = sent == -EAGAIN ? bytes_in(m) : 0;
+	if (sent >= 0)
+		return sent;
+	errno = (int)-sent;
+	return -1;
+}
+
+/* ---- connecting --------------------------------------------------------------------------- */
+
 /* Returns 0 if the connection is established, -EAGAIN if it is not yet, or -errno. */
 static int finish_connect(struct initiator_tcp_line *t)
 {
@@ -145,7 +243,7 @@ static int finish_connect(struct initiator_tcp_line *t)
 	if (error)
 		return -error;
 	t->connecting = false;
-	return initiator_connected(t->line.b);
+	return t->plain ? initiator_connected(t->line.b) : start_tls(t);
 }
 
 /* ---- out ---------------------------------------------------------------------------------- */
@@ -336,7 +434,7 @@ static int tcp_line_flush(struct initiator_line *l)
 	if (t->broken)
 		return -ENOMEM;
 	t->blocked = false;
-	while (!list_empty(&t->out) && !t->connecting) {
+	while (!list_empty(&t->out) && !t->connecting && !t->shaking) {
 		struct iovec iov[MAX_IOV];
 		struct msghdr m = {.msg_iov = iov};
 		int n = 0;
@@ -346,7 +444,7 @@ static int tcp_line_flush(struct initiator_line *l)
 			if (!add_queued_pdu(list_entry(it, struct queued_pdu, link), iov, &n))
 				break;
 		m.msg_iovlen = (size_t)n;
-		sent = sendmsg(t->fd, &m, MSG_NOSIGNAL);
+		sent = transmit(t, &m);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0 && errno == EAGAIN) {
@@ -381,6 +479,7 @@ static bool keep_rest(struct queued_pdu *o)
 static void tcp_line_forget(struct initiator_line *l, struct initiator_cmd *c)
 {
 	struct initiator_tcp_line *t = to_tcp_line(l);
+	size_t at = 0; /* where the PDU begins in the queue */
 
 	if (t->rx.cmd == c) {
 		t->rx.cmd = NULL;
@@ -388,10 +487,12 @@ static void tcp_line_forget(struct initiator_line *l, struct initiator_cmd *c)
 	}
 	list_for_each_safe (it, &t->out) {
 		struct queued_pdu *o = list_entry(it, struct queued_pdu, link);
+		bool begun = o->sent || at < t->taken;
 
+		at += o->head_len + o->data_len + o->tail_len - o->sent;
 		if (o->cmd != c)
 			continue;
-		if (o->sent == 0) {
+		if (!begun) {
 			list_del(it);
 			free(o);
 		} else if (!keep_rest(o)) {
@@ -555,10 +656,11 @@ static ssize_t read_socket(struct initiator_tcp_line *t, bool *is_short)
 		iov[count++] = (struct iovec){t->rx.buffer + kept, RX_BYTES - kept};
 		room += RX_BYTES - kept;
 	}
-	n = readv(t->fd, iov, count);
+	n = receive(t, iov, count);
 	if (n <= 0)
 		return n;
-	*is_short = (size_t)n < room;
+	/* The end of what is decrypted, as no event announces that; else the end of what has arrived. */
+	*is_short = t->tls ? !tls_pending(t->tls) : (size_t)n < room;
 	covered = least(covered, (uint32_t)n);
 	t->rx.got += covered;
 	t->rx.tail += (uint32_t)n - covered;
@@ -570,7 +672,7 @@ static int tcp_line_read(struct initiator_tcp_line *t)
 	bool is_short = false;
 	ssize_t n;
 
-	for (size_t sum = 0; sum < READ_MOST && !is_short; sum += (size_t)n) {
+	for (size_t sum = 0; (sum < READ_MOST || t->tls) && !is_short; sum += (size_t)n) {
 		int rc;
 
 		n = read_socket(t, &is_short);
@@ -588,7 +690,7 @@ static int tcp_line_read(struct initiator_tcp_line *t)
 static int tcp_line_poll(struct initiator_line *l)
 {
 	struct initiator_tcp_line *t = to_tcp_line(l);
-	int rc = t->connecting ? finish_connect(t) : 0;
+	int rc = t->connecting ? finish_connect(t) : t->shaking ? shake(t) : 0;
 
 	if (rc == -EAGAIN)
 		return 0;

@@ -98,6 +98,8 @@ static int parse_unit(struct initiator_url *u, const char *text)
 	const char *slash = strchr(text, '/');
 	uint64_t lun;
 
+	if (!slash && iscsi_text_is_name(text))
+		return fail_url("the LUN is missing; 'stag block discover' lists the LUNs");
 	if (!slash || !copy_part(u->target, sizeof(u->target), text, (size_t)(slash - text)) ||
 	    !iscsi_text_is_name(u->target))
 		return fail_url("the target's name must begin with iqn., eui. or naa.");
@@ -126,7 +128,7 @@ int initiator_url_parse(const char *text, bool whole, struct initiator_url *out)
 		return fail_url("invalid host or port");
 	rest += len;
 	if (whole && *rest != '/')
-		return fail_url("the target is missing");
+		return fail_url("the target is missing; 'stag block discover' lists the targets");
 	if (!whole && *rest && strcmp(rest, "/") != 0)
 		return fail_url("the URL of a portal has no target");
 	rc = whole ? parse_unit(&u, rest + 1) : 0;

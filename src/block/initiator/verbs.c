@@ -112,6 +112,8 @@ static int verbs_open(struct stag_block *b, const struct initiator_line_ops *ops
 		rc = add_to_epoll(v, v->events->fd);
 	if (rc == 0 && rdma_create_id(v->events, &v->id, v, RDMA_PS_TCP) != 0)
 		rc = fail_errno(v, "no RDMA");
+	if (rc == 0)
+		rc = initiator_tls_set(b, v->id);
 	if (rc == 0 && rdma_resolve_addr(v->id, NULL, (struct sockaddr *)(uintptr_t)to,
 					 (int)(b->config.timeout_ns / NS_PER_MS)) != 0)
 		rc = fail_errno(v, "no RDMA device leads there");
@@ -220,12 +222,35 @@ static const char *find_obstacle(struct initiator_verbs_line *v,
 	return NULL;
 }
 
+static void note_tls(struct initiator_verbs_line *v)
+{
+	struct stagdv_tls_info info = {0};
+
+	if (v->line.b->config.tls.rdma && v->dv &&
+	    v->dv->query_tls(v->id, &info, sizeof(info)) == 0)
+		initiator_tls_note(v->line.b, &info);
+}
+
+/* Returns the error of an attempt that failed. */
+static int connection_failed(struct initiator_verbs_line *v, int status)
+{
+	const struct initiator_url *u = &v->line.b->config.url;
+
+	if (v->line.b->config.tls.mode == TLS_OFF ||
+	    (status != -EPROTONOSUPPORT && status != -EACCES && status != -EPROTO))
+		return status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNREFUSED;
+	return block_fail(-status, "%s:%s: no TLS: %s", u->host, u->port,
+			  status == -EACCES ? "the target does not accept the user's key"
+					    : "the target does not speak it");
+}
+
 static int on_established(struct initiator_verbs_line *v, const struct rdma_conn_param *answer)
 {
 	const char *obstacle = NULL;
 	int rc = 0;
 
 	v->stage = VERBS_UP;
+	note_tls(v);
 	if (v->line.ops->kind == STAG_BLOCK_ONE_SHOT) {
 		obstacle = find_obstacle(v, answer);
 		if (obstacle)
@@ -269,7 +294,7 @@ static int handle_cm_event(struct initiator_verbs_line *v, const struct rdma_cm_
 	case RDMA_CM_EVENT_UNREACHABLE:
 		return -EHOSTUNREACH;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
-		return event->status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNREFUSED;
+		return connection_failed(v, event->status);
 	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		return on_disconnected(v);

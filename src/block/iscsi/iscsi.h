@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * iscsi.h - iSCSI's data structures (RFC 7143, 7144, 7145): PDUs, text, keys, CHAP, iSER headers. The index of this room.
+ * iscsi.h - iSCSI's data structures (RFC 7143, 7144, 7145): PDUs, text, keys, CHAP, iSER headers, keys of TLS. The index of this room.
  *
  * Pure functions over buffers: no sockets, locks or malloc. They decode and encode, and negotiate keys; the sessions of target/
  * and initiator/ act on the results.
@@ -341,5 +341,30 @@ bool iscsi_chap_verify(enum chap_algorithm a, uint8_t id, const char *secret,
 		       size_t response_len);
 /* Makes a random challenge and its id. Returns -EIO without random bytes. */
 int iscsi_chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN]);
+
+/* ---- tls.c: connections encrypted by a CHAP user's secret ----------------------------- */
+
+#define ISCSI_TLS_KEY_LEN      32
+#define ISCSI_TLS_IDENTITY_LEN 129 /* with its zero byte, as in src/tls */
+#define ISCSI_TLS_HELLO_MAX                                                                        \
+	4096 /* bytes of a first message that is looked into; ours are shorter */
+
+/* A pre-shared key. Its identity is "iscsi:USER" or "rdma:USER": what the connection carries, and whose it is. */
+struct iscsi_tls_key {
+	char identity[ISCSI_TLS_IDENTITY_LEN];
+	uint8_t key[ISCSI_TLS_KEY_LEN];
+};
+
+/* Makes both keys of a user. Takes about a millisecond. Returns 0, -ENAMETOOLONG, or -EIO if libcrypto refuses. */
+int iscsi_tls_keys(const char *user, const char *secret, struct iscsi_tls_key *iscsi,
+		   struct iscsi_tls_key *rdma);
+const char *iscsi_tls_user(const char *identity); /* returns the user in it */
+
+/*
+ * Tells what a TLS connection carries from its first bytes. SHORT: *wanted bytes are needed. ISCSI: PDUs, by a key
+ * "iscsi:...". OTHER: something else, or by another key, or no valid message.
+ */
+enum iscsi_tls_hello { TLS_HELLO_SHORT, TLS_HELLO_ISCSI, TLS_HELLO_OTHER };
+enum iscsi_tls_hello iscsi_tls_hello(const uint8_t *bytes, size_t len, size_t *wanted);
 
 #endif

@@ -231,9 +231,10 @@ static void put_lun(uint8_t *to, uint16_t number)
 	put_be16(to, number <= 0xff ? number : (uint16_t)(0x4000 | number));
 }
 
-/* Lists the units in ascending order of their LUNs. */
-static uint32_t list_units(const struct scsi_target *t, uint8_t *to)
+/* Lists the units that the nexus sees in ascending order of their LUNs. */
+static uint32_t list_units(const struct scsi_nexus *nexus, uint8_t *to)
 {
+	const struct scsi_target *t = nexus->target;
 	uint32_t n = 0;
 	int32_t last = -1;
 
@@ -243,7 +244,8 @@ static uint32_t list_units(const struct scsi_target *t, uint8_t *to)
 		for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) {
 			const struct scsi_unit *u = t->units[i];
 
-			if (u && !u->removed && u->number > last && u->number < next)
+			if (u && !u->removed && u->number > last && u->number < next &&
+			    scsi_sees(nexus, u->number))
 				next = u->number;
 		}
 		if (next > SCSI_LUN_MAX)
@@ -263,7 +265,7 @@ enum scsi_next scsi_op_report_luns(struct scsi_cmd *c)
 		return scsi_bad_cdb(c, 6, 7);
 	memset(c->reply, 0, 8);
 	if (c->cdb[2] != REPORT_WELL_KNOWN)
-		n = list_units(c->nexus->target, c->reply + 8);
+		n = list_units(c->nexus, c->reply + 8);
 	put_be32(c->reply, 8 * n);
 	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) /* this nexus knows the change now */
 		c->nexus->at[i].attentions &= (uint16_t) ~(1 << ATTENTION_LUNS);

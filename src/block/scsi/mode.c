@@ -122,7 +122,7 @@ static void put_block_descriptor(const struct lun_facts *f, uint8_t *p, bool is_
 
 static uint8_t device_specific(const struct scsi_cmd *c)
 {
-	bool protected = scsi_facts(c)->read_only || c->at->mode.swp;
+	bool protected = scsi_facts(c)->read_only || c->at->mode.swp || scsi_only_reads(c->nexus);
 
 	return (uint8_t)((protected ? 0x80 : 0) | 0x10); /* WP, DPOFUA */
 }

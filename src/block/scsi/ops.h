@@ -7,6 +7,7 @@
  *     target.c     units, nexuses, attentions, resets
  *     sense.c      errors as sense data
  *     inquiry.c mode.c rw.c thin.c reserve.c persist.c    the commands
+ *     persist_file.c    reservations that survive a restart
  *
  * SPC-4 and SBC-3 are cited by the names of their clauses.
  */
@@ -55,6 +56,7 @@ struct scsi_place {
 struct scsi_nexus {
 	struct list link;
 	struct scsi_target *target;
+	const struct scsi_view *view; /* NULL: sees all units, and may write */
 	char name[SCSI_NAME_MAX];
 	struct scsi_place at[STAG_BLOCK_MAX_LUNS]; /* indexed by the unit's slot */
 };
@@ -78,6 +80,7 @@ struct scsi_persist {
 	uint32_t n, room;
 	uint32_t generation;
 	uint8_t type; /* of the reservation; 0: none */
+	bool lasting; /* all of it survives a restart of the target (APTPL) */
 };
 
 struct scsi_unit {
@@ -88,6 +91,10 @@ struct scsi_unit {
 	uint32_t commands;	   /* in flight */
 	struct scsi_nexus *holder; /* of the SPC-2 reservation, or NULL */
 	struct scsi_persist persist;
+	/* While a command waits until its change is saved: that command, the state before it, and the result */
+	const struct scsi_cmd *saver;
+	struct scsi_persist before;
+	int save_result;
 	struct scsi_mode mode;
 	void (*gone)(void *arg, struct lun *l);
 	void *gone_arg;
@@ -96,10 +103,24 @@ struct scsi_unit {
 struct scsi_target {
 	struct scsi_unit *units[STAG_BLOCK_MAX_LUNS]; /* by slot */
 	struct list nexuses;
+	int dir; /* of the files of reservations; -1: none, reservations do not survive */
+	uint64_t name_hash; /* of the target, for the names of these files */
 };
 
-/* Returns the unit that the eight bytes of a LUN address, or NULL. */
-struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun);
+/* Returns the unit that the eight bytes of a LUN address, or NULL if there is none that the nexus sees. */
+struct scsi_unit *scsi_unit_at(struct scsi_target *t, const struct scsi_nexus *n, uint64_t lun);
+
+static inline bool scsi_sees(const struct scsi_nexus *n, uint16_t number)
+{
+	const struct scsi_view *v = n->view;
+
+	return !v || !v->some || (v->luns[number / 64] >> number % 64 & 1);
+}
+
+static inline bool scsi_only_reads(const struct scsi_nexus *n)
+{
+	return n->view && n->view->read_only;
+}
 void scsi_unit_get(struct scsi_unit *u, struct scsi_nexus *n);
 void scsi_unit_put(struct scsi_unit *u, struct scsi_nexus *n);
 
@@ -164,6 +185,7 @@ enum scsi_op_flags {
 	OP_READS = 1 << 6,	 /* allowed where the reservation lets others read */
 	OP_UNPERSIST = 1 << 7,	 /* always allowed */
 	OP_OLD_RESERVE = 1 << 8, /* conflicts as soon as there is a registrant */
+	OP_CHANGES = 1 << 9,	 /* writes nothing, but changes what others may do or see */
 };
 
 struct scsi_op {
@@ -204,6 +226,21 @@ static inline uint32_t scsi_data_out(const struct scsi_cmd *c)
 {
 	return c->writes ? c->expected : 0;
 }
+
+/* ---- persist_file.c ---------------------------------------------------------------- */
+
+/* Ends a command when the reservations of its unit are saved. Overwrites c->data. */
+enum scsi_next scsi_persist_save(struct scsi_cmd *c);
+/* Reads those of a new unit. Returns -EBADMSG if the file is damaged. */
+int scsi_persist_load(struct scsi_unit *u);
+/*
+ * persist.c: ends the wait of a command for its change to be saved, if it waits; without success the change is undone. Call it when
+ * the operation of the unit has ended, also of an aborted command.
+ */
+void scsi_persist_settle(struct scsi_cmd *c);
+/* Adds a registrant that was saved. Returns false if there is no room, or if it is there already. */
+bool scsi_persist_restore(struct scsi_unit *u, const char *name, uint64_t key, bool holds);
+bool scsi_persist_is_type(uint8_t type); /* 0: none */
 
 /* ---- rw.c ----------------------------------------------------------------------- */
 

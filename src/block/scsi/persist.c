@@ -2,11 +2,13 @@
 /*
  * persist.c - persistent reservations (SPC-4, "Persistent reservations"): registrants of a unit, and its reservation.
  *
- * They survive the nexus that made them, and resets: an initiator is identified by its name and ISID. They do not survive a
- * restart of the target. A reservation is held by one registrant or, depending on its type, by all.
+ * They survive the nexus that made them, and resets: an initiator is identified by its name and ISID. They survive a restart of
+ * the target if the last registration said so (APTPL; persist_file.c). A reservation is held by one registrant or, depending on its
+ * type, by all.
  */
 #include "block/scsi/ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define LIST_LEN   24 /* parameter list of PERSISTENT RESERVE OUT */
@@ -33,12 +35,21 @@ enum persist_type {
 	TYPE_ALL = 8,
 };
 
+/* Byte 20 of the parameter list */
+#define APTPL	      0x01 /* activate persist through power loss; of the registrations only */
+#define NOT_SUPPORTED 0x0c /* SPEC_I_PT, ALL_TG_PT */
+
 #define TYPE_MASK 0xea01 /* REPORT CAPABILITIES: all types */
 
 static bool is_type(uint8_t type)
 {
 	return type == TYPE_WRITE_EXCLUSIVE || type == TYPE_EXCLUSIVE ||
 	       (type >= TYPE_WRITE_REGISTRANTS && type <= TYPE_ALL);
+}
+
+bool scsi_persist_is_type(uint8_t type)
+{
+	return type == TYPE_NONE || is_type(type);
 }
 
 static bool is_for_registrants(uint8_t type)
@@ -59,12 +70,17 @@ static bool lets_read(uint8_t type)
 
 /* ---- registrants ----------------------------------------------------------------------- */
 
-static struct scsi_registrant *find(const struct scsi_unit *u, const struct scsi_nexus *n)
+static struct scsi_registrant *find_name(const struct scsi_unit *u, const char *name)
 {
 	for (uint32_t i = 0; i < u->persist.n; i++)
-		if (strcmp(u->persist.list[i].name, n->name) == 0)
+		if (strcmp(u->persist.list[i].name, name) == 0)
 			return &u->persist.list[i];
 	return NULL;
+}
+
+static struct scsi_registrant *find(const struct scsi_unit *u, const struct scsi_nexus *n)
+{
+	return find_name(u, n->name);
 }
 
 static bool holds(const struct scsi_unit *u, const struct scsi_registrant *r)
@@ -98,21 +114,21 @@ static uint32_t name_len(const char *name)
 }
 
 /* Limits the registrants to what fits in the data of READ FULL STATUS. */
-static bool has_room(const struct scsi_persist *p, const struct scsi_nexus *n)
+static bool has_room(const struct scsi_persist *p, const char *name)
 {
-	uint32_t len = HEAD_LEN + STATUS_LEN + name_len(n->name);
+	uint32_t len = HEAD_LEN + STATUS_LEN + name_len(name);
 
 	for (uint32_t i = 0; i < p->n; i++)
 		len += STATUS_LEN + name_len(p->list[i].name);
 	return len <= SCSI_REPLY_MAX;
 }
 
-static struct scsi_registrant *add(struct scsi_unit *u, const struct scsi_nexus *n)
+static struct scsi_registrant *add(struct scsi_unit *u, const char *name)
 {
 	struct scsi_persist *p = &u->persist;
 	struct scsi_registrant *more = p->list;
 
-	if (!has_room(p, n))
+	if (!has_room(p, name))
 		return NULL;
 	if (p->n == p->room) {
 		more = realloc(p->list, (p->room + 8) * sizeof(*more));
@@ -122,8 +138,19 @@ static struct scsi_registrant *add(struct scsi_unit *u, const struct scsi_nexus 
 		p->room += 8;
 	}
 	more[p->n] = (struct scsi_registrant){0};
-	memcpy(more[p->n].name, n->name, sizeof(more[p->n].name));
+	snprintf(more[p->n].name, sizeof(more[p->n].name), "%s", name);
 	return &more[p->n++];
+}
+
+bool scsi_persist_restore(struct scsi_unit *u, const char *name, uint64_t key, bool holds)
+{
+	struct scsi_registrant *r = find_name(u, name) ? NULL : add(u, name);
+
+	if (r) {
+		r->key = key;
+		r->holds = holds;
+	}
+	return r;
 }
 
 /* Keeps the order of the others, which READ KEYS shows. */
@@ -192,23 +219,33 @@ static void unregister(struct scsi_unit *u, struct scsi_registrant *r, const str
 		notify_others(u, n, ATTENTION_RELEASED);
 }
 
+/* Ends a command that has changed something: at once, or when the change is saved. */
+static enum scsi_next changed(struct scsi_cmd *c, bool was_lasting)
+{
+	return was_lasting || c->at->persist.lasting ? scsi_persist_save(c) : scsi_done(c);
+}
+
 static enum scsi_next do_register(struct scsi_cmd *c, struct scsi_registrant *r, uint64_t key)
 {
 	struct scsi_unit *u = c->at;
+	bool was_lasting = u->persist.lasting;
 
 	if (!r && !key)
 		return scsi_done(c);
+	if ((c->data[20] & APTPL) && u->target->dir < 0)
+		return scsi_bad_parameter(c, 20, 0);
 	if (!key) {
 		unregister(u, r, c->nexus);
 	} else {
 		if (!r)
-			r = add(u, c->nexus);
+			r = add(u, c->nexus->name);
 		if (!r)
 			return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_NO_REGISTRATIONS);
 		r->key = key;
 	}
 	u->persist.generation++;
-	return scsi_done(c);
+	u->persist.lasting = c->data[20] & APTPL;
+	return changed(c, was_lasting);
 }
 
 /* ---- RESERVE, RELEASE, CLEAR --------------------------------------------------------------------- */
@@ -217,11 +254,10 @@ static enum scsi_next do_reserve(struct scsi_cmd *c, struct scsi_registrant *r, 
 {
 	struct scsi_unit *u = c->at;
 
-	if (u->persist.type == TYPE_NONE)
-		reserve(u, r, type);
-	else if (!holds(u, r) || u->persist.type != type)
-		return conflict(c);
-	return scsi_done(c);
+	if (u->persist.type != TYPE_NONE)
+		return holds(u, r) && u->persist.type == type ? scsi_done(c) : conflict(c);
+	reserve(u, r, type);
+	return changed(c, false);
 }
 
 /* A registrant that does not hold the reservation gets GOOD, and nothing changes. */
@@ -236,7 +272,7 @@ static enum scsi_next do_release(struct scsi_cmd *c, struct scsi_registrant *r, 
 	release(u);
 	if (is_for_registrants(type))
 		notify_others(u, c->nexus, ATTENTION_RELEASED);
-	return scsi_done(c);
+	return changed(c, false);
 }
 
 static enum scsi_next do_clear(struct scsi_cmd *c)
@@ -247,7 +283,7 @@ static enum scsi_next do_clear(struct scsi_cmd *c)
 	release(u);
 	u->persist.n = 0;
 	u->persist.generation++;
-	return scsi_done(c);
+	return changed(c, false);
 }
 
 /* ---- PREEMPT ---------------------------------------------------------------------------------------- */
@@ -295,7 +331,46 @@ static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
 			notify_others(u, c->nexus, ATTENTION_RELEASED);
 	}
 	u->persist.generation++;
-	return scsi_done(c);
+	return changed(c, false);
+}
+
+/* ---- undoing a change ----------------------------------------------------------------------------------- */
+
+/* Copies the state, for a command that may have to be undone. */
+static bool remember(struct scsi_unit *u)
+{
+	size_t len = u->persist.n * sizeof(*u->persist.list);
+
+	u->before = u->persist;
+	u->before.list = malloc(len + 1);
+	u->before.room = u->persist.n;
+	if (!u->before.list)
+		return false;
+	if (len)
+		memcpy(u->before.list, u->persist.list, len);
+	return true;
+}
+
+static void forget(struct scsi_unit *u)
+{
+	free(u->before.list);
+	u->before = (struct scsi_persist){0};
+}
+
+/* Attentions stay: whoever looks again finds that nothing has changed. */
+void scsi_persist_settle(struct scsi_cmd *c)
+{
+	struct scsi_unit *u = c->at;
+
+	if (u->saver != c)
+		return;
+	u->saver = NULL;
+	if (u->save_result != 0) {
+		free(u->persist.list);
+		u->persist = u->before;
+		u->before.list = NULL;
+	}
+	forget(u);
 }
 
 /* ---- PERSISTENT RESERVE OUT --------------------------------------------------------------------------- */
@@ -317,7 +392,7 @@ static bool scope_and_type_ok(struct scsi_cmd *c, enum persist_action action)
 	return false;
 }
 
-enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
+static enum scsi_next persist_out(struct scsi_cmd *c)
 {
 	enum persist_action action = c->cdb[1] & 0x1f;
 	struct scsi_registrant *r = find(c->at, c->nexus);
@@ -326,7 +401,7 @@ enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
 
 	if (!scope_and_type_ok(c, action))
 		return SCSI_DONE;
-	if (c->data[20]) /* SPEC_I_PT, ALL_TG_PT, APTPL: not supported */
+	if (c->data[20] & NOT_SUPPORTED)
 		return scsi_bad_parameter(c, 20, 3);
 	if (action == PERSIST_REGISTER_ANYHOW)
 		return do_register(c, r, new_key);
@@ -346,6 +421,26 @@ enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
 		return do_preempt(c, new_key, type);
 	}
 	return scsi_bad_cdb(c, 1, 4);
+}
+
+/* One at a time: a change that is being saved may be undone, and with it what was based on it. */
+enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
+{
+	struct scsi_unit *u = c->at;
+	enum scsi_next next;
+
+	if (u->saver) {
+		c->status = SCSI_BUSY;
+		return SCSI_DONE;
+	}
+	if (!remember(u))
+		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_NO_REGISTRATIONS);
+	next = persist_out(c);
+	if (next == SCSI_WORK)
+		u->saver = c;
+	else
+		forget(u);
+	return next;
 }
 
 /* ---- PERSISTENT RESERVE IN ------------------------------------------------------------------------------ */
@@ -412,7 +507,8 @@ enum scsi_next scsi_op_persist_capabilities(struct scsi_cmd *c)
 {
 	memset(c->reply, 0, 8);
 	put_be16(c->reply, 8);
-	c->reply[3] = 0x80; /* TMV: the type mask is valid */
+	c->reply[2] = c->at->target->dir >= 0;	     /* PTPL_C */
+	c->reply[3] = 0x80 | c->at->persist.lasting; /* TMV: the type mask is valid; PTPL_A */
 	put_be16(c->reply + 4, TYPE_MASK);
 	return scsi_reply(c, 8, get_be16(c->cdb + 7));
 }

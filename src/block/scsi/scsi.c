@@ -71,8 +71,13 @@ static bool fields_ok(struct scsi_cmd *c, const struct scsi_op *op)
 	return true;
 }
 
+/* A nexus that only reads must not keep others from writing either. */
 static bool may_write(struct scsi_cmd *c, const struct scsi_op *op)
 {
+	if (scsi_only_reads(c->nexus) && (op->flags & (OP_WRITES | OP_CHANGES))) {
+		scsi_refuse(c, SCSI_DATA_PROTECT, ASC_WRITE_PROTECTED);
+		return false;
+	}
 	if (!(op->flags & OP_WRITES))
 		return true;
 	if (scsi_facts(c)->read_only)
@@ -132,7 +137,7 @@ enum scsi_next scsi_begin(struct scsi_target *t, struct scsi_cmd *c)
 	bool known = false;
 
 	clear_answer(c);
-	c->at = scsi_unit_at(t, c->lun);
+	c->at = scsi_unit_at(t, c->nexus, c->lun);
 	if (c->at)
 		scsi_unit_get(c->at, c->nexus);
 	c->op = scsi_op_find(c->at, c->cdb[0], c->cdb[1] & 0x1f, &known);
@@ -153,6 +158,7 @@ enum scsi_next scsi_collected(struct scsi_cmd *c, uint8_t *data)
 
 enum scsi_next scsi_worked(struct scsi_cmd *c, int result)
 {
+	scsi_persist_settle(c);
 	if (result != 0)
 		return scsi_result(c, result);
 	return c->op->worked ? c->op->worked(c) : scsi_done(c);
@@ -165,7 +171,9 @@ void scsi_end(struct scsi_cmd *c, int result)
 
 void scsi_release(struct scsi_cmd *c)
 {
-	if (c->at)
+	if (c->at) {
+		scsi_persist_settle(c);
 		scsi_unit_put(c->at, c->nexus);
+	}
 	c->at = NULL;
 }

@@ -20,8 +20,13 @@ struct scsi_nexus;  /* an I_T nexus: its unit attentions and reservations */
 int scsi_target_create(struct scsi_target **out);
 void scsi_target_destroy(struct scsi_target *t);
 /*
+ * Keeps reservations in files of this directory, so that they can survive a restart. It must outlive the target. name: of the
+ * target; others may have files there, even of the same unit.
+ */
+void scsi_target_keep(struct scsi_target *t, int dir, const char *name);
+/*
  * Adds a unit, and raises the attention "LUNs changed" for all nexuses. Returns -EEXIST, -ENOSPC (more than
- * STAG_BLOCK_MAX_LUNS) or -EINVAL (a LUN above 16383).
+ * STAG_BLOCK_MAX_LUNS), -EINVAL (a LUN above 16383) or -EBADMSG (its reservations cannot be read).
  */
 int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l);
 /*
@@ -32,12 +37,24 @@ int scsi_target_remove(struct scsi_target *t, uint16_t lun, void (*gone)(void *a
 		       void *arg);
 struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun); /* or NULL */
 void scsi_target_resized(struct scsi_target *t, uint16_t lun);	   /* raises "capacity changed" */
+/* Has each unit follow the growth of its backing, raises "capacity changed" for those that have grown, and calls grown(). */
+void scsi_target_follow_growth(struct scsi_target *t,
+			       void (*grown)(void *arg, uint16_t lun, uint64_t size), void *arg);
+
+/* The units that a nexus sees, and what it may do with them. */
+#define SCSI_VIEW_LUN_MAX 16383
+struct scsi_view {
+	bool read_only;
+	bool some; /* only those in luns, a bit for each number */
+	uint64_t luns[(SCSI_VIEW_LUN_MAX + 1) / 64];
+};
 
 /*
- * Creates a nexus. name: of the initiator port, for reservations and messages. A new nexus has the attention "power on" at each
- * unit.
+ * Creates a nexus. name: of the initiator port, for reservations and messages. view: NULL: all of all units; it must outlive the
+ * nexus. A new nexus has the attention "power on" at each unit.
  */
-int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus **out);
+int scsi_nexus_create(struct scsi_target *t, const char *name, const struct scsi_view *view,
+		      struct scsi_nexus **out);
 void scsi_nexus_destroy(struct scsi_nexus *n); /* ends its reservations that are not persistent */
 
 /*
@@ -100,7 +117,7 @@ void scsi_fail(struct scsi_cmd *c, uint8_t key, uint8_t asc, uint8_t ascq);
 
 /*
  * Does what a reset or clear does to reservations, mode pages and attentions; the caller aborts the tasks. Returns -ENOENT if
- * there is no such unit, or -EOPNOTSUPP.
+ * there is no such unit, -EACCES or -EOPNOTSUPP.
  */
 int scsi_tmf(struct scsi_target *t, struct scsi_nexus *n, enum scsi_tmf what, uint64_t lun);
 

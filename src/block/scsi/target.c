@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/siphash.h"
+
 static const uint16_t attention_codes[ATTENTIONS] = {
 	[ATTENTION_POWER_ON] = 0x2900,	   [ATTENTION_RESET] = 0x2903,
 	[ATTENTION_CLEARED] = 0x2f00,	   [ATTENTION_LUNS] = 0x3f0e,
@@ -23,8 +25,17 @@ int scsi_target_create(struct scsi_target **out)
 	if (!t)
 		return -ENOMEM;
 	list_init(&t->nexuses);
+	t->dir = -1;
 	*out = t;
 	return 0;
+}
+
+void scsi_target_keep(struct scsi_target *t, int dir, const char *name)
+{
+	static const uint64_t same_for_all[2]; /* the name of a file must not change */
+
+	t->dir = dir;
+	t->name_hash = siphash(same_for_all, name, strlen(name));
 }
 
 static void free_unit(struct scsi_unit *u)
@@ -86,7 +97,7 @@ static struct scsi_unit *find(struct scsi_target *t, uint16_t number)
 }
 
 /* SAM-5, "Logical unit number": one level, peripheral device or flat space addressing. */
-struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun)
+static struct scsi_unit *unit_at(struct scsi_target *t, uint64_t lun)
 {
 	uint16_t first = (uint16_t)(lun >> 48);
 
@@ -100,6 +111,13 @@ struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun)
 	default:
 		return NULL;
 	}
+}
+
+struct scsi_unit *scsi_unit_at(struct scsi_target *t, const struct scsi_nexus *n, uint64_t lun)
+{
+	struct scsi_unit *u = unit_at(t, lun);
+
+	return u && scsi_sees(n, u->number) ? u : NULL;
 }
 
 struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun)
@@ -134,7 +152,9 @@ static void raise_power_on(struct scsi_unit *u)
 
 int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l)
 {
+	struct scsi_unit *u;
 	uint16_t slot = 0;
+	int rc;
 
 	if (lun > SCSI_LUN_MAX)
 		return block_fail(EINVAL, "LUN %u: too high; the highest is %u", lun, SCSI_LUN_MAX);
@@ -145,11 +165,17 @@ int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l)
 	if (slot == STAG_BLOCK_MAX_LUNS)
 		return block_fail(ENOSPC, "LUN %u: too many units; the limit is %u", lun,
 				  STAG_BLOCK_MAX_LUNS);
-	raise_attention_all(t, ATTENTION_LUNS);
-	t->units[slot] = make_unit(t, lun, l, slot);
-	if (!t->units[slot])
+	u = make_unit(t, lun, l, slot);
+	if (!u)
 		return block_fail(ENOMEM, "out of memory");
-	raise_power_on(t->units[slot]);
+	rc = scsi_persist_load(u);
+	if (rc != 0) {
+		free_unit(u);
+		return rc;
+	}
+	raise_attention_all(t, ATTENTION_LUNS);
+	t->units[slot] = u;
+	raise_power_on(u);
 	return 0;
 }
 
@@ -184,6 +210,19 @@ void scsi_target_resized(struct scsi_target *t, uint16_t lun)
 		scsi_raise_attention(u, ATTENTION_CAPACITY, NULL);
 }
 
+void scsi_target_follow_growth(struct scsi_target *t,
+			       void (*grown)(void *arg, uint16_t lun, uint64_t size), void *arg)
+{
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) {
+		struct scsi_unit *u = t->units[i];
+
+		if (!u || u->removed || !lun_follow_growth(u->lun))
+			continue;
+		scsi_raise_attention(u, ATTENTION_CAPACITY, NULL);
+		grown(arg, u->number, lun_facts(u->lun)->size);
+	}
+}
+
 void scsi_unit_get(struct scsi_unit *u, struct scsi_nexus *n)
 {
 	u->commands++;
@@ -199,13 +238,15 @@ void scsi_unit_put(struct scsi_unit *u, struct scsi_nexus *n)
 
 /* ---- nexuses -------------------------------------------------------------------------- */
 
-int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus **out)
+int scsi_nexus_create(struct scsi_target *t, const char *name, const struct scsi_view *view,
+		      struct scsi_nexus **out)
 {
 	struct scsi_nexus *n = calloc(1, sizeof(*n));
 
 	if (!n)
 		return -ENOMEM;
 	n->target = t;
+	n->view = view;
 	snprintf(n->name, sizeof(n->name), "%s", name);
 	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
 		n->at[i].attentions = 1 << ATTENTION_POWER_ON;
@@ -256,6 +297,8 @@ static int tmf_of_unit(struct scsi_unit *u, struct scsi_nexus *n, enum scsi_tmf 
 {
 	if (!u)
 		return -ENOENT;
+	if (scsi_only_reads(n) && (what == TMF_LUN_RESET || what == TMF_CLEAR_TASK_SET))
+		return -EACCES; /* they abort commands of others */
 	if (what == TMF_LUN_RESET)
 		reset(u, ATTENTION_RESET);
 	else if (what == TMF_CLEAR_TASK_SET)
@@ -270,12 +313,12 @@ int scsi_tmf(struct scsi_target *t, struct scsi_nexus *n, enum scsi_tmf what, ui
 	case TMF_ABORT_TASK_SET:
 	case TMF_CLEAR_TASK_SET:
 	case TMF_LUN_RESET:
-		return tmf_of_unit(scsi_unit_at(t, lun), n, what);
+		return tmf_of_unit(scsi_unit_at(t, n, lun), n, what);
 	case TMF_TARGET_WARM_RESET:
-		reset_all(t, ATTENTION_RESET);
-		return 0;
 	case TMF_TARGET_COLD_RESET:
-		reset_all(t, ATTENTION_POWER_ON);
+		if (n->view && (n->view->some || n->view->read_only))
+			return -EACCES;
+		reset_all(t, what == TMF_TARGET_WARM_RESET ? ATTENTION_RESET : ATTENTION_POWER_ON);
 		return 0;
 	case TMF_CLEAR_ACA:
 		break;

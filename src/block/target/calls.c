@@ -209,6 +209,22 @@ STAG_EXPORT uint16_t stag_block_target_port(const struct stag_block_target *t)
 	return t->portal.port;
 }
 
+static int do_set_rights(struct stag_block_target *t, struct target_call *c)
+{
+	return target_replace_rules(t, c->in);
+}
+
+STAG_EXPORT int stag_block_target_set_rights(struct stag_block_target *t,
+					     const struct stag_block_target_attr *attr)
+{
+	struct target_call *c = new_call(do_set_rights);
+
+	if (!c)
+		return ENOMEM;
+	c->in = attr;
+	return -run_call(t, c, -1);
+}
+
 /* ---- units ------------------------------------------------------------------------------------------ */
 
 static int do_add(struct stag_block_target *t, struct target_call *c)
@@ -223,10 +239,9 @@ static int do_add(struct stag_block_target *t, struct target_call *c)
 	if (rc != 0)
 		return rc;
 	rc = scsi_target_add(t->scsi, attr->lun, l);
-	if (rc == 0)
-		return 0;
-	lun_close(l);
-	return block_fail(-rc, "LUN %u: %s", attr->lun, strerror(-rc));
+	if (rc != 0)
+		lun_close(l);
+	return rc;
 }
 
 STAG_EXPORT int stag_block_target_add(struct stag_block_target *t, const struct stag_block_lun *lun)
@@ -375,19 +390,36 @@ static struct target_session *next_session(struct stag_block_target *t, uint64_t
 	return best;
 }
 
+static void fill_tls(const struct stagdv_tls_info *from, struct stag_block_tls_info *to)
+{
+	to->encrypted = from->encrypted;
+	to->kernel = from->kernel;
+	memcpy(to->version, from->version, sizeof(to->version));
+	memcpy(to->cipher, from->cipher, sizeof(to->cipher));
+}
+
 static int do_next_session(struct stag_block_target *t, struct target_call *c)
 {
 	struct stag_block_session *out = c->out;
 	const struct target_session *s = next_session(t, out->id);
+	uint64_t mask = out->comp_mask;
 
 	if (!s)
 		return block_fail(ENOENT, "no more sessions");
-	*out = (struct stag_block_session){.id = s->id,
-					   .transport = s->conn->ops->kind,
-					   .encoding = s->conn->encoding,
-					   .counters = s->counters};
+	/* The struct of an older program ends before tls. */
+	memset(out, 0,
+	       mask & STAG_BLOCK_SESSION_TLS ? sizeof(*out)
+					     : offsetof(struct stag_block_session, tls));
+	out->comp_mask = mask;
+	out->id = s->id;
+	out->transport = s->conn->ops->kind;
+	out->encoding = s->conn->encoding;
+	out->counters = s->counters;
 	snprintf(out->initiator, sizeof(out->initiator), "%s", s->initiator);
 	snprintf(out->address, sizeof(out->address), "%s", s->conn->peer);
+	snprintf(out->user, sizeof(out->user), "%s", s->user ? s->user : "");
+	if (mask & STAG_BLOCK_SESSION_TLS)
+		fill_tls(&s->conn->tls, &out->tls);
 	return 0;
 }
 

@@ -27,11 +27,6 @@ const char *target_conn_state_name(enum target_conn_state state)
 	return names[state];
 }
 
-static bool is_logging_in(enum target_conn_state state)
-{
-	return state == CONN_LOGIN || state == CONN_PARKED;
-}
-
 /* The only writer of c->state after target_conn_open(). */
 static void set_state(struct target_conn *c, enum target_conn_state to)
 {
@@ -47,8 +42,11 @@ static void set_state(struct target_conn *c, enum target_conn_state to)
 	(void)legal_from;
 	log_debug("block: %s: %s -> %s", c->peer, target_conn_state_name(c->state),
 		  target_conn_state_name(to));
-	c->target->conns.logins -= is_logging_in(c->state) && !is_logging_in(to);
 	c->state = to;
+	if (to == CONN_FULL || to == CONN_DEAD)
+		target_stranger_remove(c);
+	else if (list_empty(&c->stranger))
+		target_stranger_add(c);
 }
 
 void target_conn_open(struct stag_block_target *t, struct target_conn *c,
@@ -61,9 +59,37 @@ void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 	c->ping = TAG_NONE;
 	c->begun = c->heard = c->moved = t->loop.now;
 	list_init(&c->dirty);
+	list_init(&c->stranger);
 	list_add_tail(&t->conns.list, &c->link);
 	t->conns.count++;
-	t->conns.logins++;
+	target_stranger_add(c);
+	target_strangers_limit(c);
+}
+
+/* ---- who did what ------------------------------------------------------------------- */
+
+static const char *initiator_of(const struct target_conn *c)
+{
+	const char *name = c->session ? c->session->initiator : c->login ? c->login->initiator : "";
+
+	return *name ? name : NULL;
+}
+
+void target_audit(const struct target_conn *c, const char *action, enum stag_audit_outcome outcome,
+		  const char *reason)
+{
+	char object[STAG_BLOCK_NAME_MAX + 8];
+
+	if (!audit_is_on())
+		return;
+	snprintf(object, sizeof(object), "target %s", c->target->config.rules.target);
+	audit_report(&(struct stag_audit_record){.room = "block",
+						 .object = object,
+						 .user = initiator_of(c),
+						 .from = c->peer,
+						 .action = action,
+						 .reason = reason,
+						 .outcome = outcome});
 }
 
 /* ---- its end ------------------------------------------------------------------------ */
@@ -125,7 +151,10 @@ void target_conn_violation(struct target_conn *c, const char *fmt, ...)
 	vsnprintf(words, sizeof(words), fmt, args);
 	va_end(args);
 	target_conn_count(c, violations);
-	target_log(c->target, "%s: broke the protocol: %s", c->peer, words);
+	if (c->state == CONN_FULL)
+		target_log(c->target, "%s: broke the protocol: %s", c->peer, words);
+	else if (c->state != CONN_CLOSING)
+		target_refused(c, "broke the protocol: %s", words);
 	target_conn_end(c);
 }
 
@@ -184,8 +213,9 @@ static void refuse_login(struct target_conn *c, struct pdu *p)
 {
 	const struct target_login *l = c->login;
 
-	target_log(c->target, "%s: login rejected: %s%s%s", c->peer,
-		   iscsi_login_status_name(l->status), *l->initiator ? ": " : "", l->initiator);
+	target_refused(c, "%s%s%s%s%s%s", l->lacks_tls ? "TLS is required: " : "",
+		       iscsi_login_status_name(l->status), *l->initiator ? ": " : "", l->initiator,
+		       *l->claimed ? ", CHAP user " : "", l->claimed);
 	send_login(c, p);
 	target_conn_finish(c);
 }
@@ -205,8 +235,9 @@ static void enter_full_feature(struct target_conn *c, struct target_session *s, 
 	s->counters.logins++;
 	free_login(c);
 	target_portal_resume(t);
-	target_log(t, "%s: %s logged in%s", c->peer, s->initiator,
-		   s->discovery ? " for discovery" : "");
+	target_audit(c, "login", STAG_AUDIT_ALLOWED, s->discovery ? "for discovery" : NULL);
+	target_log(t, "%s: %s logged in%s%s%s", c->peer, s->initiator, s->user ? " as " : "",
+		   s->user ? s->user : "", s->discovery ? " for discovery" : "");
 }
 
 void target_conn_unpark(struct target_conn *c)
@@ -239,6 +270,7 @@ static void receive_login(struct target_conn *c, const struct pdu *request, cons
 		target_conn_end(c);
 		return;
 	}
+	target_tls_inform(c, c->login);
 	switch (target_login_receive(c->login, request, data, &p)) {
 	case LOGIN_GOES_ON:
 		send_login(c, &p);
@@ -281,12 +313,38 @@ static void ping(struct target_conn *c, uint64_t now)
 	target_conn_send(c, &p, NULL, 0);
 }
 
+static void forgive(uint64_t *since, uint64_t lost_ns, uint64_t now)
+{
+	*since = now - *since > lost_ns ? *since + lost_ns : now;
+}
+
+void target_conn_forgive(struct target_conn *c, uint64_t lost_ns)
+{
+	uint64_t now = c->target->loop.now;
+
+	forgive(&c->begun, lost_ns, now);
+	forgive(&c->heard, lost_ns, now);
+	forgive(&c->moved, lost_ns, now);
+	forgive(&c->pinged, lost_ns, now);
+}
+
 /* A peer that answers pings but neither sends nor receives its data holds buffers that others wait for. */
 static bool is_stuck(struct target_conn *c, uint64_t now)
 {
-	if (!c->ops->owes || !c->ops->owes(c))
+	const struct target_limits *l = &c->target->config.limits;
+
+	if (!c->ops->owes(c))
 		c->moved = now;
-	return now - c->moved > c->target->config.limits.data_ns;
+	return now - c->moved >
+	       (c->target->buffers.scarce && c->session->buffers ? l->scarce_ns : l->data_ns);
+}
+
+static void evict(struct target_conn *c, const char *why)
+{
+	target_log(c->target, "%s: %s evicted: it %s", c->peer, c->session->initiator, why);
+	target_audit(c, "session", STAG_AUDIT_FAILED, why);
+	target_conn_count(c, evicted);
+	target_conn_end(c);
 }
 
 static void tick_full(struct target_conn *c, uint64_t now)
@@ -294,17 +352,14 @@ static void tick_full(struct target_conn *c, uint64_t now)
 	const struct target_limits *l = &c->target->config.limits;
 
 	if (is_stuck(c, now)) {
-		target_log(c->target,
-			   "%s: no progress of data for too long; closing the connection", c->peer);
-		target_conn_end(c);
+		evict(c, "neither sends nor receives its data");
 		return;
 	}
 	if (c->ping == TAG_NONE) {
 		if (now - c->heard >= l->ping_ns)
 			ping(c, now);
 	} else if (now - c->pinged >= l->answer_ns) {
-		target_log(c->target, "%s: no answer to a ping; closing the connection", c->peer);
-		target_conn_end(c);
+		evict(c, "does not answer pings");
 	}
 }
 
@@ -316,7 +371,7 @@ void target_conn_tick(struct target_conn *c, uint64_t now)
 	case CONN_LOGIN:
 		if (now - c->begun < l->login_ns)
 			return;
-		target_log(c->target, "%s: login timed out", c->peer);
+		target_refused(c, "timed out");
 		target_conn_end(c);
 		return;
 	case CONN_FULL:

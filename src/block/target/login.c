@@ -73,6 +73,11 @@ static void on_ignored(struct target_login *l, const char *value)
 {
 }
 
+static void on_auth_method(struct target_login *l, const char *value)
+{
+	l->chap.said.method = value;
+}
+
 static void on_chap_a(struct target_login *l, const char *value)
 {
 	l->chap.said.list = value;
@@ -81,6 +86,7 @@ static void on_chap_a(struct target_login *l, const char *value)
 static void on_chap_n(struct target_login *l, const char *value)
 {
 	l->chap.said.name = value;
+	snprintf(l->claimed, sizeof(l->claimed), "%s", value);
 }
 
 static void on_chap_r(struct target_login *l, const char *value)
@@ -106,7 +112,7 @@ static const struct {
 	{"InitiatorAlias", on_ignored},
 	{"TargetName", on_target_name},
 	{"SessionType", on_session_type},
-	{"AuthMethod", target_login_auth_method},
+	{"AuthMethod", on_auth_method},
 	{"CHAP_A", on_chap_a},
 	{"CHAP_N", on_chap_n},
 	{"CHAP_R", on_chap_r},
@@ -169,12 +175,21 @@ static void begin_login(struct target_login *l, const struct pdu *p)
 /* Checks the names, once the first list is complete. */
 static void check_names(struct target_login *l)
 {
+	if (l->lacks_tls) {
+		refuse(l, LOGIN_FORBIDDEN);
+		return;
+	}
 	if (!*l->initiator || (!l->discovery && !*l->target)) {
 		refuse(l, LOGIN_MISSING_PARAMETER);
 		return;
 	}
 	if (*l->target && strcasecmp(l->target, l->rules->target) != 0) {
 		refuse(l, LOGIN_NOT_FOUND);
+		return;
+	}
+	if (!target_rights_have(l->rules, l->initiator, false) &&
+	    !target_rights_have(l->rules, l->initiator, true)) {
+		refuse(l, LOGIN_FORBIDDEN);
 		return;
 	}
 	if (l->discovery)
@@ -218,7 +233,8 @@ static void check_request(struct target_login *l, const struct pdu *p)
 
 static bool may_leave_security(const struct target_login *l)
 {
-	return l->authenticated || (!l->rules->user && l->chap.state == CHAP_IDLE);
+	return l->authenticated ||
+	       (l->chap.state == CHAP_IDLE && target_rights_have(l->rules, l->initiator, false));
 }
 
 /* Moves to the next stage if the request asks for it. Returns the flags of the response. */
@@ -251,6 +267,13 @@ static enum target_login_result refused(struct target_login *l, struct pdu *r)
 	return LOGIN_REFUSED;
 }
 
+/* The key of the connection and the proof inside must be of the same user. */
+static void check_user(struct target_login *l)
+{
+	if (l->tls_user && l->user && strcmp(l->user, l->tls_user) != 0)
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+}
+
 /* Handles a complete list. */
 static void handle_list(struct target_login *l)
 {
@@ -260,8 +283,11 @@ static void handle_list(struct target_login *l)
 	handle_pairs(l);
 	if (l->status == LOGIN_OK && first)
 		check_names(l);
+	if (l->status == LOGIN_OK && l->chap.said.method && l->stage != STAGE_SECURITY)
+		refuse(l, LOGIN_INITIATOR_ERROR);
 	if (l->status == LOGIN_OK && l->stage == STAGE_SECURITY)
 		target_login_chap(l);
+	check_user(l);
 	if (l->stage != STAGE_SECURITY && !may_leave_security(l))
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
 	if (l->status == LOGIN_OK && l->stage == STAGE_OPERATIONAL)

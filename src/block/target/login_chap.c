@@ -23,15 +23,18 @@ static void refuse(struct target_login *l, enum login_status status)
 		l->status = status;
 }
 
-void target_login_auth_method(struct target_login *l, const char *list)
+/* An initiator that may log in either way authenticates if it offers that: it may have more rights then. */
+static void choose_method(struct target_login *l, const char *list)
 {
-	bool needed = l->rules->user && !l->authenticated;
+	bool can = iscsi_text_list_has(list, "CHAP");
+	bool needed = !l->authenticated && target_rights_have(l->rules, l->initiator, true) &&
+		      (can || !target_rights_have(l->rules, l->initiator, false));
 
-	if (l->stage != STAGE_SECURITY || l->chap.state != CHAP_IDLE) {
+	if (l->chap.state != CHAP_IDLE) {
 		refuse(l, LOGIN_INITIATOR_ERROR);
 		return;
 	}
-	if (needed && iscsi_text_list_has(list, "CHAP")) {
+	if (needed && can) {
 		l->chap.state = CHAP_OFFERED;
 		iscsi_text_add(&l->out, "AuthMethod", "CHAP");
 	} else if (!needed && iscsi_text_list_has(list, "None")) {
@@ -66,17 +69,33 @@ static void challenge(struct target_login *l)
 /* ---- CHAP_R: the initiator's --------------------------------------------------------------- */
 
 /* Checks name and response both, so that the time does not tell which is wrong. */
-static bool is_proven(const struct target_login *l)
+static bool proves(struct target_login *l, const char *user, const char *secret)
 {
 	const struct chap_words *said = &l->chap.said;
 	uint8_t response[CHAP_MAX_DIGEST];
 	int len = iscsi_text_binary(said->response, response, sizeof(response));
-	bool known = said->name && strcmp(said->name, l->rules->user) == 0;
-	bool right = len > 0 && iscsi_chap_verify(l->chap.algorithm, l->chap.id, l->rules->secret,
-						  l->chap.challenge, sizeof(l->chap.challenge),
-						  response, (size_t)len);
+	bool known = said->name && strcmp(said->name, user) == 0;
+	bool right = len > 0 &&
+		     iscsi_chap_verify(l->chap.algorithm, l->chap.id, secret, l->chap.challenge,
+				       sizeof(l->chap.challenge), response, (size_t)len);
 
+	if (known && right)
+		l->user = user;
 	return known && right;
+}
+
+/* Checks all users of the initiator's rights, for the same reason. */
+static bool is_proven(struct target_login *l)
+{
+	const struct target_right *r = NULL;
+	bool proven = false;
+
+	if (l->rules->num_rights == 0)
+		return proves(l, l->rules->user, l->rules->secret);
+	while ((r = target_rights_next(l->rules, l->initiator, r)))
+		if (r->user)
+			proven |= proves(l, r->user, r->secret);
+	return proven;
 }
 
 static bool is_ours(const struct target_login *l, const uint8_t *bytes, int len)
@@ -125,7 +144,9 @@ static void check_response(struct target_login *l)
 
 void target_login_chap(struct target_login *l)
 {
-	if (l->chap.said.list)
+	if (l->chap.said.method)
+		choose_method(l, l->chap.said.method);
+	if (l->chap.said.list && l->status == LOGIN_OK)
 		challenge(l);
 	if (l->chap.said.response && l->status == LOGIN_OK)
 		check_response(l);

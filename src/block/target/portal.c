@@ -13,16 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG	    1024
-#define MAX_LOGINS  256 /* connections that have not logged in */
-#define SPARE_CONNS 64	/* beyond max_sessions: for discovery, and for reconnecting initiators */
-#define ACCEPTS	    64	/* connections accepted per event */
+#include "base/shortage.h"
 
-bool target_portal_is_full(const struct stag_block_target *t)
-{
-	return t->conns.count >= t->config.max_sessions + SPARE_CONNS ||
-	       t->conns.logins >= MAX_LOGINS;
-}
+#define BACKLOG 1024
+#define ACCEPTS 64 /* connections accepted per event */
 
 static void set_events(struct stag_block_target *t, uint32_t events)
 {
@@ -40,37 +34,33 @@ static void pause_accepting(struct stag_block_target *t)
 
 void target_portal_resume(struct stag_block_target *t)
 {
-	if (!t->portal.full || target_portal_is_full(t))
+	if (!t->portal.full)
 		return;
 	t->portal.full = false;
 	set_events(t, EPOLLIN);
 }
 
-/* Out of descriptors or memory: accepting pauses until a connection ends. */
-static bool is_shortage(int error)
+/* Accepts a connection. Returns false if there is none, or if accepting has to pause until a connection ends. */
+static bool accept_one(struct target_watch *w)
 {
-	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+	struct stag_block_target *t = w->target;
+	bool room = target_strangers_make_room(t);
+	int fd = room ? accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -1;
+
+	if (fd < 0) {
+		if (!room || (shortage_of(w->fd, errno) && !target_strangers_drop_one(t)))
+			pause_accepting(t);
+		return false;
+	}
+	target_tcp_adopt(t, fd);
+	return true;
 }
 
 static void on_events(struct target_watch *w, uint32_t events)
 {
-	struct stag_block_target *t = w->target;
-
-	for (int i = 0; i < ACCEPTS; i++) {
-		int fd;
-
-		if (target_portal_is_full(t)) {
-			pause_accepting(t);
+	for (int i = 0; i < ACCEPTS; i++)
+		if (!accept_one(w))
 			return;
-		}
-		fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd < 0) {
-			if (is_shortage(errno))
-				pause_accepting(t);
-			return;
-		}
-		target_tcp_adopt(t, fd);
-	}
 }
 
 void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64])

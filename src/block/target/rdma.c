@@ -174,6 +174,14 @@ static void flush(struct target_conn *c)
 		target_conn_end(c);
 }
 
+/* Everything that is posted, or waits for that, needs the peer: it answers RDMA Reads, and receives the rest. */
+static bool owes(const struct target_conn *c)
+{
+	const struct target_rdma *r = container_of(c, const struct target_rdma, conn);
+
+	return !list_empty(&r->posted);
+}
+
 static void resume(struct target_conn *c)
 {
 	/* Nothing to do: receiving never pauses. */
@@ -223,7 +231,7 @@ static bool borrows(const struct target_conn *c)
 	.rdma = true, .send = target_rdma_send, .respond = target_rdma_respond,                    \
 	.data_in = target_rdma_data_in, .data_out = target_rdma_data_out,                          \
 	.forget = target_rdma_forget, .flush = flush, .resume = resume, .close = close_conn,       \
-	.free = free_conn, .borrows = borrows
+	.free = free_conn, .borrows = borrows, .owes = owes
 
 const struct target_transport target_rdma_iser = {.kind = STAG_BLOCK_ISER, COMMON};
 const struct target_transport target_rdma_one_shot = {.kind = STAG_BLOCK_ONE_SHOT, COMMON};
@@ -341,13 +349,19 @@ static int accept_conn(struct target_rdma *r, const struct rdma_conn_param *aske
 	return 0;
 }
 
+static void query_tls(struct target_rdma *r)
+{
+	if (r->conn.target->tls.rdma)
+		dv_find()->query_tls(r->id, &r->conn.tls, sizeof(r->conn.tls));
+}
+
 /* Accepts a connection request. Returns true if the id belongs to a connection now. */
 static bool admit_conn(struct stag_block_target *t, struct rdma_cm_id *id,
 		       const struct rdma_conn_param *asked)
 {
 	struct target_rdma *r;
 
-	if (target_portal_is_full(t) || t->stop.requested || make_conn(t, id, &r) != 0)
+	if (t->stop.requested || !target_strangers_make_room(t) || make_conn(t, id, &r) != 0)
 		return false;
 	id->context = r;
 	t->counters.registrations++;
@@ -356,6 +370,7 @@ static bool admit_conn(struct stag_block_target *t, struct rdma_cm_id *id,
 	target_portal_name(rdma_get_local_addr(id), address_len(rdma_get_local_addr(id)),
 			   r->conn.local);
 	target_conn_open(t, &r->conn, &target_rdma_iser);
+	query_tls(r);
 	if (accept_conn(r, asked) != 0)
 		target_conn_end(&r->conn);
 	return true;
@@ -435,9 +450,10 @@ static int listen_at(struct stag_block_target *t, struct sockaddr *a)
 
 	if (rdma_create_id(p->events, &p->listener, NULL, RDMA_PS_TCP) != 0)
 		return -errno;
-	if (rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0)
+	error = -target_tls_set_rdma(t, p->listener);
+	if (!error && rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0)
 		return 0;
-	error = errno;
+	error = error ? error : errno;
 	target_rdma_close(t);
 	return -error;
 }
@@ -491,12 +507,9 @@ static int find_port(struct stag_block_target *t, const struct stag_block_target
 	return rc;
 }
 
-bool target_rdma_recognizes(const struct stag_block_target *t, int fd)
+bool target_rdma_adopts(const struct stag_block_target *t)
 {
-	char first;
-
-	return t->rdma.adopts && t->rdma.listener &&
-	       recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 'M';
+	return t->rdma.adopts && t->rdma.listener;
 }
 
 void target_rdma_adopt(struct stag_block_target *t, int fd)

@@ -266,6 +266,7 @@ void target_rdma_sent(struct target_rdma *r, struct target_verb *v)
 {
 	struct target_verb *first;
 
+	r->conn.moved = r->conn.target->loop.now;
 	if (!list_empty(&r->queue))
 		target_conn_dirty(&r->conn);
 	do {

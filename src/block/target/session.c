@@ -34,6 +34,23 @@ static bool is_same_port(const struct target_session *s, const struct target_log
 	       strcasecmp(s->initiator, l->initiator) == 0;
 }
 
+static bool is_same_user(const struct target_session *s, const struct target_login *l)
+{
+	return s->user && l->user ? strcmp(s->user, l->user) == 0 : s->user == l->user;
+}
+
+/* The name and ISID of a port are no secret: they entitle nobody to end the session of another user. */
+static bool is_anothers(const struct target_conn *c)
+{
+	list_for_each (it, &c->target->sessions.list) {
+		const struct target_session *s = list_entry(it, struct target_session, link);
+
+		if (s->conn && is_same_port(s, c->login) && !is_same_user(s, c->login))
+			return true;
+	}
+	return false;
+}
+
 /* RFC 7143 §6.3.5: a login of the same port replaces its session. Returns true while the old session still exists. */
 static bool replace_old(struct target_conn *c)
 {
@@ -84,7 +101,7 @@ static enum login_status check_tsih(struct target_conn *c)
 	return s->conn->cid == l->cid ? LOGIN_OK : LOGIN_TOO_MANY_CONNECTIONS;
 }
 
-static int make_nexus(struct target_session *s)
+static int make_nexus(struct target_session *s, const struct scsi_view *view)
 {
 	char name[STAG_BLOCK_NAME_MAX + 24];
 	const uint8_t *i = s->isid;
@@ -93,7 +110,7 @@ static int make_nexus(struct target_session *s)
 		return 0;
 	snprintf(name, sizeof(name), "%s,i,0x%02x%02x%02x%02x%02x%02x", s->initiator, i[0], i[1],
 		 i[2], i[3], i[4], i[5]);
-	return scsi_nexus_create(s->target->scsi, name, &s->nexus);
+	return scsi_nexus_create(s->target->scsi, name, view, &s->nexus);
 }
 
 static struct target_session *make_session(struct target_conn *c)
@@ -101,6 +118,7 @@ static struct target_session *make_session(struct target_conn *c)
 	const struct target_login *l = c->login;
 	struct stag_block_target *t = c->target;
 	struct target_session *s = calloc(1, sizeof(*s));
+	const struct target_right *right;
 
 	if (!s)
 		return NULL;
@@ -110,7 +128,9 @@ static struct target_session *make_session(struct target_conn *c)
 	s->keys = l->keys.agreed;
 	memcpy(s->isid, l->isid, ISID_LEN);
 	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
-	if (make_nexus(s) != 0) {
+	s->user = l->user;
+	right = target_rights_find(l->rules, l->initiator, l->user);
+	if (make_nexus(s, right ? &right->view : NULL) != 0) {
 		free(s);
 		return NULL;
 	}
@@ -121,6 +141,8 @@ static struct target_session *make_session(struct target_conn *c)
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
 		list_init(&s->buckets[i]);
 	list_init(&s->held);
+	list_init(&s->waiters);
+	list_init(&s->waits);
 	list_add_tail(&t->sessions.list, &s->link);
 	t->sessions.count++;
 	return s;
@@ -129,10 +151,13 @@ static struct target_session *make_session(struct target_conn *c)
 enum login_status target_session_open(struct target_conn *c, struct target_session **out,
 				      bool *wait)
 {
-	enum login_status status = c->login->tsih ? check_tsih(c) : LOGIN_OK;
+	const struct target_login *l = c->login;
+	enum login_status status = l->tsih ? check_tsih(c) : LOGIN_OK;
 
 	if (status != LOGIN_OK)
 		return status;
+	if (!target_rights_allow(l->rules, l->initiator, l->user) || is_anothers(c))
+		return LOGIN_FORBIDDEN;
 	if (c->target->stop.requested)
 		return LOGIN_UNAVAILABLE;
 	*wait = replace_old(c);
@@ -263,9 +288,22 @@ void target_session_request_logout(struct target_session *s)
 	target_conn_send(s->conn, &p, NULL, 0);
 }
 
+/* A task management request counts as a request in flight until it is answered: in the window, or as immediate. */
+static void receive_tmf(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN])
+{
+	if (p->immediate && s->n_immediate >= SESSION_IMMEDIATE)
+		target_conn_reject_violation(s->conn, REJECT_TOO_MANY_IMMEDIATE, bhs);
+	else
+		target_tmf_receive(s, p);
+}
+
 static void execute(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
 		    const void *data)
 {
+	if (p->opcode == TASK_REQUEST && !s->discovery) {
+		receive_tmf(s, p, bhs);
+		return;
+	}
 	target_session_retire(s, p->immediate);
 	switch (p->opcode) {
 	case NOP_OUT:
@@ -277,12 +315,6 @@ static void execute(struct target_session *s, const struct pdu *p, const uint8_t
 	case LOGOUT_REQUEST:
 		receive_logout(s, p);
 		return;
-	case TASK_REQUEST:
-		if (!s->discovery) {
-			target_tmf_receive(s, p);
-			return;
-		}
-		break;
 	}
 	target_conn_reject(s->conn, p->opcode == SNACK_REQUEST ? REJECT_SNACK : REJECT_PROTOCOL,
 			   bhs);

@@ -46,7 +46,7 @@ struct target_piece *target_piece_new(struct target_task *t, struct units_buffer
 void target_piece_put(struct stag_block_target *t, struct target_piece *p)
 {
 	if (p->buffer)
-		units_put_buffer(t->units, p->buffer);
+		target_buffer_put(p->task->session, p->buffer);
 	if (p->borrowed)
 		lun_return(&p->io);
 	if (t->tasks.n_spare_pieces == MAX_SPARE) {

@@ -8,12 +8,14 @@
 #include "block/target/target.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -24,6 +26,7 @@
 #define ROUNDS	      64 /* of one step, before the thread looks at descriptors again */
 #define SPIN_US	      50
 #define TICK_NS	      (NS_PER_S / 2)
+#define STANDSTILL_NS (2 * NS_PER_S) /* between two rounds: much longer than the thread sleeps */
 #define MAX_SESSIONS  1024
 #define STAGING_BYTES (64ull << 20)
 #define LINE	      512
@@ -52,45 +55,6 @@ int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t
 void target_unwatch(struct stag_block_target *t, struct target_watch *w)
 {
 	epoll_control(t, EPOLL_CTL_DEL, w, 0);
-}
-
-/* ---- buffers ------------------------------------------------------------------------------ */
-
-struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w)
-{
-	struct units_buffer *b = t->buffers.offered;
-
-	t->buffers.offered = NULL;
-	if (!b && list_empty(&t->buffers.waiters))
-		b = units_buffer(t->units);
-	if (!b && w && list_empty(&w->link))
-		list_add_tail(&t->buffers.waiters, &w->link);
-	return b;
-}
-
-static void on_buffer(void *arg)
-{
-	struct stag_block_target *t = arg;
-
-	t->buffers.returned = true;
-}
-
-static void serve_waiters(struct stag_block_target *t)
-{
-	t->buffers.returned = false;
-	while (!list_empty(&t->buffers.waiters)) {
-		struct target_waiter *w =
-			list_entry(t->buffers.waiters.next, struct target_waiter, link);
-
-		t->buffers.offered = units_buffer(t->units);
-		if (!t->buffers.offered)
-			return;
-		list_del(&w->link);
-		w->go(w);
-		if (t->buffers.offered)
-			units_put_buffer(t->units, t->buffers.offered);
-		t->buffers.offered = NULL;
-	}
 }
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
@@ -137,14 +101,44 @@ static void free_dead_conns(struct stag_block_target *t)
 	target_portal_resume(t);
 }
 
-static void tick_conns(struct stag_block_target *t)
+/*
+ * After the process was stopped, or had no processor, initiators had no chance to meet the time limits: what they sent is not read
+ * yet. That time is not counted.
+ */
+static bool stood_still(struct stag_block_target *t)
 {
-	if (t->loop.now < t->loop.next_tick)
+	uint64_t lost = t->loop.now - t->loop.served;
+
+	t->loop.served = t->loop.now;
+	if (lost < STANDSTILL_NS)
+		return false;
+	target_log(t, "the target stood still for %u ms", (unsigned int)(lost / NS_PER_MS));
+	list_for_each (it, &t->conns.list)
+		target_conn_forgive(list_entry(it, struct target_conn, link), lost);
+	return true;
+}
+
+static void on_grown(void *arg, uint16_t lun, uint64_t size)
+{
+	target_log(arg, "LUN %u has grown to %llu bytes; initiators are notified", lun,
+		   (unsigned long long)size);
+}
+
+static void tick(struct stag_block_target *t)
+{
+	bool skip = stood_still(t);
+
+	if (!skip && t->loop.now < t->loop.next_tick)
 		return;
 	t->loop.next_tick = t->loop.now + TICK_NS;
+	if (skip)
+		return;
+	t->buffers.scarce = target_buffers_starve(t, t->loop.now - t->config.limits.starved_ns);
 	list_for_each_safe (it, &t->conns.list)
 		target_conn_tick(list_entry(it, struct target_conn, link), t->loop.now);
+	target_strangers_tick(t);
 	target_portal_resume(t);
+	scsi_target_follow_growth(t->scsi, on_grown, t);
 }
 
 static bool is_due(const struct stag_block_target *t)
@@ -159,15 +153,17 @@ static bool serve_all(struct stag_block_target *t)
 	bool more = true;
 
 	t->loop.now = clock_ns();
-	tick_conns(t);
+	tick(t);
 	for (int i = 0; i < ROUNDS && more; i++) {
 		more = units_poll(t->units) > 0;
-		if (!list_empty(&t->buffers.waiters))
-			serve_waiters(t);
+		if (t->buffers.returned && !list_empty(&t->buffers.waiters))
+			target_buffers_serve(t);
 		if (t->tasks.tmf_due)
 			target_tmf_finish_ready(t);
 		if (t->conns.unpark_due)
 			unpark_conns(t);
+		if (!list_empty(&t->tls.waiting))
+			target_tls_serve(t);
 		flush_conns(t);
 		more |= target_rdma_poll(t) > 0;
 		more |= is_due(t);
@@ -179,7 +175,8 @@ static bool serve_all(struct stag_block_target *t)
 void target_step(struct stag_block_target *t, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
-	int n = target_wait_events(t, events, EVENTS, serve_all(t) ? 0 : timeout_ms);
+	bool more = serve_all(t);
+	int n = target_wait_events(t, events, EVENTS, more ? 0 : target_tls_sleep(t, timeout_ms));
 
 	t->loop.now = clock_ns();
 	for (int i = 0; i < n; i++) {
@@ -223,17 +220,28 @@ static bool copy_string(struct stag_block_target *t, const char **word)
 
 /* ---- creation ------------------------------------------------------------------------------------- */
 
+static bool has_a_user(const struct stag_block_target_attr *a)
+{
+	uint32_t n = a->comp_mask & STAG_BLOCK_TARGET_RIGHTS ? a->num_rights : 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (a->rights[i].user)
+			return true;
+	return a->user;
+}
+
 static int check_secrets(const struct stag_block_target_attr *a)
 {
 	if (!a->user != !a->secret || !a->own_user != !a->own_secret)
 		return block_fail(EINVAL, "CHAP: user and secret must be set together");
-	if (a->own_user && !a->user)
-		return block_fail(EINVAL, "CHAP: own_user and own_secret require user and secret");
+	if (a->own_user && !has_a_user(a))
+		return block_fail(EINVAL, "CHAP: own_user and own_secret require user and secret, "
+					  "of the target or of a right");
 	if ((a->secret && strlen(a->secret) < CHAP_MIN_SECRET) ||
 	    (a->own_secret && strlen(a->own_secret) < CHAP_MIN_SECRET))
 		return block_fail(EINVAL, "CHAP: a secret must have at least %d characters",
 				  CHAP_MIN_SECRET);
-	if (a->own_secret && strcmp(a->secret, a->own_secret) == 0)
+	if (a->secret && a->own_secret && strcmp(a->secret, a->own_secret) == 0)
 		return block_fail(EINVAL, "CHAP: secret and own_secret must differ");
 	return 0;
 }
@@ -243,7 +251,10 @@ static int check_attr(const struct stag_block_target_attr *a)
 	const uint32_t flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP | STAG_BLOCK_NO_RDMA |
 			       STAG_BLOCK_NO_ONE_SHOT | STAG_BLOCK_NO_SPIN;
 
-	if (!a || a->comp_mask || (a->flags & ~flags))
+	if (!a ||
+	    (a->comp_mask &
+	     ~(STAG_BLOCK_TARGET_RIGHTS | STAG_BLOCK_TARGET_STATE | STAG_BLOCK_TARGET_TLS)) ||
+	    (a->flags & ~flags))
 		return block_fail(EINVAL, "target: invalid attributes");
 	if (!a->name || !iscsi_text_is_name(a->name))
 		return block_fail(EINVAL, "'%s' is not an iSCSI name (iqn., eui. or naa.)",
@@ -270,9 +281,12 @@ static const struct key_wishes wishes = {
 };
 
 static const struct target_limits limits = {.login_ns = 15 * NS_PER_S,
+					    .slow_login_ns = NS_PER_S,
 					    .ping_ns = 30 * NS_PER_S,
 					    .answer_ns = 30 * NS_PER_S,
 					    .data_ns = 60 * NS_PER_S,
+					    .scarce_ns = 5 * NS_PER_S,
+					    .starved_ns = NS_PER_S,
 					    .close_ns = 2 * NS_PER_S};
 
 /* Data goes by RDMA, so sends are small, except for logins. */
@@ -307,6 +321,8 @@ static bool copy_strings(struct stag_block_target *t)
 
 static int set_rules(struct stag_block_target *t, const struct stag_block_target_attr *a)
 {
+	int rc;
+
 	t->config.rules = (struct target_login_rules){.target = a->name,
 						      .alias = a->alias,
 						      .user = a->user,
@@ -316,8 +332,77 @@ static int set_rules(struct stag_block_target *t, const struct stag_block_target
 						      .wishes = wishes};
 	if (!copy_strings(t))
 		return block_fail(ENOMEM, "out of memory");
+	rc = target_rights_create(a, &t->config.rules);
 	t->config.rdma_rules = t->config.rules;
 	t->config.rdma_rules.wishes = rdma_wishes;
+	return rc;
+}
+
+static void free_rules(struct target_login_rules *rules, char *words[TARGET_WORDS])
+{
+	target_rights_destroy(rules);
+	for (unsigned int i = 0; i < TARGET_WORDS; i++)
+		free(words[i]);
+}
+
+static void wipe(const char *secret)
+{
+	if (secret)
+		explicit_bzero((char *)(uintptr_t)secret, strlen(secret));
+}
+
+static void wipe_secrets(const struct target_login_rules *rules)
+{
+	wipe(rules->secret);
+	wipe(rules->own_secret);
+	for (uint32_t i = 0; i < rules->num_rights; i++)
+		wipe(rules->rights[i].secret);
+}
+
+int target_replace_rules(struct stag_block_target *t, const struct stag_block_target_attr *attr)
+{
+	struct target_replaced *old = malloc(sizeof(*old));
+	struct stag_block_target_attr a = *attr;
+	int rc;
+
+	if (!old)
+		return block_fail(ENOMEM, "out of memory");
+	*old = (struct target_replaced){.rules = t->config.rules};
+	memcpy(old->words, t->config.words, sizeof(old->words));
+	memset(t->config.words, 0, sizeof(t->config.words));
+	a.name = old->rules.target;
+	a.alias = old->rules.alias;
+	rc = check_attr(&a);
+	t->config.rules.rights = NULL;
+	t->config.rules.num_rights = 0;
+	if (rc == 0)
+		rc = set_rules(t, &a);
+	if (rc == 0)
+		rc = target_tls_replace_keys(t);
+	if (rc == 0) {
+		wipe_secrets(&old->rules);
+		list_add_tail(&t->config.replaced, &old->link);
+		return 0;
+	}
+	free_rules(&t->config.rules, t->config.words);
+	memcpy(t->config.words, old->words, sizeof(old->words));
+	t->config.rules = t->config.rdma_rules = old->rules;
+	t->config.rdma_rules.wishes = rdma_wishes;
+	free(old);
+	return rc;
+}
+
+/* Opens the directory for reservations that survive. */
+static int open_state(struct stag_block_target *t, const struct stag_block_target_attr *a)
+{
+	if (!(a->comp_mask & STAG_BLOCK_TARGET_STATE) || !a->state)
+		return 0;
+	if (mkdir(a->state, 0700) == 0 || errno == EEXIST)
+		t->state_dir = open(a->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (t->state_dir < 0)
+		return block_fail(errno, "%s: cannot open the state directory: %s", a->state,
+				  strerror(errno));
+	scsi_target_keep(t->scsi, t->state_dir, a->name);
 	return 0;
 }
 
@@ -361,12 +446,15 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 									 : SPIN_US);
 	t->config.log = attr->log;
 	t->config.log_arg = attr->log_arg;
-	t->loop.epoll = t->loop.call_watch.fd = -1;
-	t->loop.now = clock_ns();
+	t->loop.epoll = t->loop.call_watch.fd = t->state_dir = -1;
+	t->loop.now = t->loop.served = clock_ns();
 	lock_init(&t->calls.lock);
+	lock_init(&t->tls.lock);
+	list_init(&t->config.replaced);
 	list_init(&t->conns.list);
 	list_init(&t->conns.dirty);
 	list_init(&t->conns.dead);
+	target_strangers_init(t);
 	list_init(&t->sessions.list);
 	list_init(&t->tasks.tmfs);
 	list_init(&t->buffers.waiters);
@@ -374,6 +462,7 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 	list_init(&t->tasks.spare_pieces);
 	list_init(&t->calls.queue);
 	list_init(&t->rdma.busy);
+	list_init(&t->tls.waiting);
 	return t;
 }
 
@@ -390,9 +479,13 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 		return block_fail(ENOMEM, "out of memory");
 	rc = set_rules(t, attr);
 	if (rc == 0)
+		rc = target_tls_create(t, attr);
+	if (rc == 0)
 		rc = units_create(&t->units, staging);
 	if (rc == 0)
 		rc = scsi_target_create(&t->scsi);
+	if (rc == 0)
+		rc = open_state(t, attr);
 	if (rc == 0)
 		rc = target_stags_create(&t->stags);
 	if (rc == 0)
@@ -405,7 +498,6 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 		target_destroy(t);
 		return rc;
 	}
-	units_on_buffer(t->units, on_buffer, t);
 	*out = t;
 	return 0;
 }
@@ -429,6 +521,7 @@ void target_destroy(struct stag_block_target *t)
 {
 	target_portal_close(t);
 	target_rdma_destroy(t);
+	target_tls_destroy(t);
 	if (t->scsi) {
 		close_units(t);
 		scsi_target_destroy(t->scsi);
@@ -441,8 +534,16 @@ void target_destroy(struct stag_block_target *t)
 		close(t->loop.call_watch.fd);
 	if (t->loop.epoll >= 0)
 		close(t->loop.epoll);
+	if (t->state_dir >= 0)
+		close(t->state_dir);
 	lock_destroy(&t->calls.lock);
-	for (unsigned int i = 0; i < sizeof(t->config.words) / sizeof(*t->config.words); i++)
-		free(t->config.words[i]);
+	lock_destroy(&t->tls.lock);
+	free_rules(&t->config.rules, t->config.words);
+	list_for_each_safe (it, &t->config.replaced) {
+		struct target_replaced *r = list_entry(it, struct target_replaced, link);
+
+		free_rules(&r->rules, r->words);
+		free(r);
+	}
 	free(t);
 }

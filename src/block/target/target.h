@@ -24,13 +24,17 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "base/audit.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/rate.h"
 #include "block/block.h"
 #include "block/iscsi/iscsi.h"
 #include "block/scsi/scsi.h"
 #include "block/unit/unit.h"
 #include "stag/stagdv.h"
+#include "tls/tls.h"
 
 struct stag_block_target;
 struct target_conn;
@@ -40,10 +44,19 @@ struct target_piece;
 
 /* ---- login.c, login_chap.c ------------------------------------------------------ */
 
+/* A right to use the target (rights.c). */
+struct target_right {
+	char *initiator; /* pattern of names; NULL: any */
+	char *user, *secret;
+	struct scsi_view view;
+};
+
 /* Requirements and preferences of a target for logins: the same for all connections of a kind. */
 struct target_login_rules {
 	const char *target, *alias;
 	const char *user, *secret, *own_user, *own_secret;
+	struct target_right *rights; /* none: whoever authenticates as user may use all units */
+	uint32_t num_rights;
 	struct key_wishes wishes;
 };
 
@@ -53,9 +66,9 @@ enum target_login_result {
 	LOGIN_AGREED, /* agreed: target_login_finish() makes the response once there is a session */
 };
 
-/* The CHAP keys of a request; they point into its list. */
+/* The keys of a request's security stage; they point into its list. */
 struct chap_words {
-	const char *list, *name, *response, *peer_id, *peer_challenge;
+	const char *method, *list, *name, *response, *peer_id, *peer_challenge;
 };
 
 struct target_login {
@@ -67,6 +80,10 @@ struct target_login {
 	uint16_t tsih, cid;
 	uint32_t cmd_sn;
 	char initiator[STAG_BLOCK_NAME_MAX], target[STAG_BLOCK_NAME_MAX];
+	const char *user;     /* that it has authenticated as, in the rules; NULL: none */
+	char claimed[64];     /* CHAP user that the initiator claimed to be, for the log */
+	const char *tls_user; /* whose key the connection is encrypted by; NULL: it is not */
+	bool lacks_tls;	      /* TLS is required, and the connection is not encrypted */
 	enum login_status status;
 	struct negotiation keys;
 	struct {
@@ -89,9 +106,25 @@ enum target_login_result target_login_receive(struct target_login *l, const stru
 enum target_login_result target_login_finish(struct target_login *l, enum login_status status,
 					     uint16_t tsih, struct pdu *response);
 
-/* login_chap.c: handle the keys of the security stage. */
-void target_login_auth_method(struct target_login *l, const char *list);
+/* login_chap.c: handles the keys of the security stage. */
 void target_login_chap(struct target_login *l);
+
+/* rights.c */
+int target_rights_create(const struct stag_block_target_attr *a, struct target_login_rules *rules);
+void target_rights_destroy(struct target_login_rules *rules);
+bool target_right_matches(const struct target_right *r, const char *initiator);
+const struct target_right *target_rights_next(const struct target_login_rules *rules,
+					      const char *initiator,
+					      const struct target_right *before);
+/* Returns whether an initiator has a right that requires a user, or one that does not. */
+bool target_rights_have(const struct target_login_rules *rules, const char *initiator,
+			bool with_user);
+/* Returns the right that applies to an initiator that has authenticated as user (NULL: not at all), or NULL. */
+const struct target_right *target_rights_find(const struct target_login_rules *rules,
+					      const char *initiator, const char *user);
+/* Returns whether there is such a right, or none is required. */
+bool target_rights_allow(const struct target_login_rules *rules, const char *initiator,
+			 const char *user);
 
 /* ---- transports -------------------------------------------------------------------- */
 
@@ -117,9 +150,11 @@ struct target_transport {
 	/* Sends nothing more for a task, and drops data that arrives for it. */
 	void (*forget)(struct target_task *t);
 	void (*flush)(struct target_conn *c);
+	/* Has nothing arrived since the beginning, handled or not? NULL: not known. */
+	bool (*is_silent)(const struct target_conn *c);
 	/* Reads again: the buffer or session that the connection waited for is there. */
 	void (*resume)(struct target_conn *c);
-	/* Does the peer have data to receive, or to send? NULL: the adapter detects a stuck peer. */
+	/* Does the peer have data to receive, or to send? */
 	bool (*owes)(const struct target_conn *c);
 	void (*close)(struct target_conn *c); /* closes descriptors, and returns all pieces */
 	void (*free)(struct target_conn *c);
@@ -132,7 +167,7 @@ struct target_watch {
 	struct stag_block_target *target; /* for ready() */
 };
 
-/* Waits for a buffer, in the order of arrival. */
+/* Waits for a buffer: in the order of arrival in its session, and sessions in turns. */
 struct target_waiter {
 	struct list link; /* empty: not waiting */
 	void (*go)(struct target_waiter *w);
@@ -141,8 +176,11 @@ struct target_waiter {
 enum target_conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
 
 struct target_conn {
-	struct list link;  /* in target->conns.list or .dead */
-	struct list dirty; /* in target->conns.dirty: has something to flush */
+	struct list link;     /* in target->conns.list or .dead */
+	struct list dirty;    /* in target->conns.dirty: has something to flush */
+	struct list stranger; /* in target->strangers.list while it has no session */
+	uint8_t source;	      /* hash of the peer's address */
+	bool spoke;	      /* something has arrived, which may not be handled yet */
 	struct stag_block_target *target;
 	const struct target_transport *ops;
 	enum target_conn_state state;
@@ -153,9 +191,11 @@ struct target_conn {
 	uint8_t encoding; /* enum stagdv_one_shot: how STags are lent and closed */
 	/* clock_ns() of its beginning (or of CLOSING), and of the last PDU */
 	uint64_t begun, heard;
-	uint64_t moved;	 /* clock_ns() when the peer last moved data, or had none to move */
-	uint32_t ping;	 /* TTT of the NOP-In that is not answered; TAG_NONE: none */
-	uint64_t pinged; /* clock_ns() of that NOP-In */
+	/* clock_ns() up to which the peer has moved as much data as it had to, or had none to move */
+	uint64_t moved;
+	uint32_t ping;		    /* TTT of the NOP-In that is not answered; TAG_NONE: none */
+	uint64_t pinged;	    /* clock_ns() of that NOP-In */
+	struct stagdv_tls_info tls; /* what is in force */
 	char peer[64], local[64];
 };
 
@@ -187,8 +227,24 @@ void target_conn_end(struct target_conn *c);	/* ends it now, and its session */
 /* Counts, logs and ends: the peer broke the protocol. */
 void target_conn_violation(struct target_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* Reports a decision about the peer (base/audit.h). */
+void target_audit(const struct target_conn *c, const char *action, enum stag_audit_outcome outcome,
+		  const char *reason);
 void target_conn_tick(struct target_conn *c, uint64_t now); /* checks time limits */
-void target_conn_unpark(struct target_conn *c);		    /* tries again to open the session */
+/* Does not count time in which the target itself stood still. */
+void target_conn_forgive(struct target_conn *c, uint64_t lost_ns);
+
+/* A peer that is slower holds buffers as if it moved nothing. */
+#define TARGET_LEAST_RATE (16u << 10) /* bytes a second */
+
+/* Counts data that the peer has sent. */
+static inline void target_conn_moved(struct target_conn *c, uint64_t now, uint32_t bytes)
+{
+	c->moved += bytes * (NS_PER_S / TARGET_LEAST_RATE);
+	if (c->moved > now)
+		c->moved = now;
+}
+void target_conn_unpark(struct target_conn *c); /* tries again to open the session */
 /* Sets the sequence numbers of a PDU. status: it takes a StatSN. */
 void target_conn_number(struct target_conn *c, struct pdu *p, bool status);
 void target_conn_dirty(struct target_conn *c); /* flushes it at the end of the round */
@@ -208,14 +264,20 @@ struct target_session {
 	uint8_t isid[ISID_LEN];
 	bool discovery;
 	char initiator[STAG_BLOCK_NAME_MAX];
+	const char *user; /* that it has authenticated as; NULL: none */
 	struct keys keys;
 	struct scsi_nexus *nexus; /* NULL in discovery sessions */
 	uint32_t exp_cmd_sn, max_cmd_sn;
 	struct list buckets[TASK_BUCKETS]; /* tasks by ITT */
-	unsigned int n_tasks, n_immediate;
+	unsigned int n_tasks;
+	unsigned int n_immediate; /* commands and task management requests */
 	/* R2Ts and open first bursts: data that only this connection can bring */
 	unsigned int awaiting;
-	struct list held; /* struct held_request: requests that came too early, by CmdSN */
+	unsigned int buffers; /* that its tasks hold (buffers.c) */
+	struct list waiters;  /* struct target_waiter, in the order of arrival */
+	struct list waits;    /* in target->buffers.waiters while there is one */
+	uint64_t waits_since; /* clock_ns() of its last turn, or of the first waiter */
+	struct list held;     /* struct held_request: requests that came too early, by CmdSN */
 	unsigned int n_held;
 	struct text_in *text; /* a text request that is not complete */
 	uint32_t next_ttt;
@@ -258,6 +320,7 @@ struct target_tmf {
 	struct list link; /* in target->tasks.tmfs */
 	struct target_session *session;
 	uint32_t itt;
+	bool immediate;
 	uint8_t function; /* enum scsi_tmf */
 	uint64_t lun;
 	uint32_t ref_tag;
@@ -441,6 +504,40 @@ void target_spare_free(struct stag_block_target *t);
 /* Makes a connection of a connected socket, which belongs to the target from now on. */
 int target_tcp_adopt(struct stag_block_target *t, int fd);
 
+/* ---- tls.c -------------------------------------------------------------------------------- */
+
+struct target_tcp;
+
+/* TLS by the secrets of CHAP users. */
+struct target_tls {
+	enum tls_mode mode;
+	struct lock lock;	    /* of the keys: any thread may look one up */
+	struct iscsi_tls_key *keys; /* two for each user */
+	size_t num_keys;
+	struct tls_context *context; /* of TCP; NULL: off */
+	struct stagdv_tls *rdma;     /* of verbs; NULL: off */
+	/* Strangers' handshakes get a share of the thread's time. */
+	struct list waiting; /* struct target_tcp: shake.link; nobody overtakes them */
+	int64_t credit;	     /* ns; negative: the last one took longer than there was time */
+	uint64_t counted;    /* clock_ns() */
+};
+
+int target_tls_create(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+int target_tls_replace_keys(
+	struct stag_block_target *t); /* after the users of the rules have changed */
+void target_tls_destroy(struct stag_block_target *t); /* after the last connection has ended */
+/* Returns whether a handshake may go on now; if not, target_tcp_shake() is called for it later. */
+bool target_tls_may_shake(struct target_tcp *c);
+void target_tls_shook(struct stag_block_target *t, uint64_t ns); /* counts its time */
+/* Lets handshakes go on that have waited. */
+void target_tls_serve(struct stag_block_target *t);
+/* Returns how long the thread may sleep, at most timeout_ms. */
+int target_tls_sleep(const struct stag_block_target *t, int timeout_ms);
+/* Requires or allows TLS for connections that the adapter accepts. */
+int target_tls_set_rdma(struct stag_block_target *t, struct rdma_cm_id *listener);
+/* Tells the login what the connection's encryption says about the initiator. */
+void target_tls_inform(const struct target_conn *c, struct target_login *l);
+
 /* ---- rdma*.c ------------------------------------------------------------------------------ */
 
 /* Objects that all connections over verbs share. */
@@ -459,8 +556,8 @@ struct target_rdma_portal {
 int target_rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void target_rdma_close(struct stag_block_target *t);   /* stops listening */
 void target_rdma_destroy(struct stag_block_target *t); /* after the last connection has ended */
-/* Peeks at the first byte of a socket: is it an RDMA connection request? Then target_rdma_adopt() takes the socket. */
-bool target_rdma_recognizes(const struct stag_block_target *t, int fd);
+/* Returns whether target_rdma_adopt() takes sockets that are connections of RDMA. */
+bool target_rdma_adopts(const struct stag_block_target *t);
 void target_rdma_adopt(struct stag_block_target *t, int fd);
 int target_rdma_poll(struct stag_block_target *t); /* Returns the number of completions. */
 int target_rdma_arm(struct stag_block_target *t);  /* The same; after 0 the channel is armed. */
@@ -477,6 +574,22 @@ void target_stags_session_gone(struct target_session *s);
 /* Lists closed STags, oldest first, then open ones: at most n. Returns how many there are. */
 size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
 
+/* ---- strangers.c ----------------------------------------------------------------------------- */
+
+void target_strangers_init(struct stag_block_target *t);
+void target_stranger_add(struct target_conn *c);
+void target_stranger_remove(struct target_conn *c); /* does nothing if it is none */
+/* Ends other strangers of the same source, if there are too many. */
+void target_strangers_limit(struct target_conn *c);
+/* Returns whether there is room for one more; if need be, another one ends. */
+bool target_strangers_make_room(struct stag_block_target *t);
+bool target_strangers_drop_one(
+	struct stag_block_target *t); /* Returns false if none can be dropped. */
+void target_strangers_tick(struct stag_block_target *t);
+/* Counts, audits and logs that a connection does not get a session. */
+void target_refused(struct target_conn *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* ---- portal.c ------------------------------------------------------------------------------- */
 
 #define MAX_LISTENERS 8
@@ -485,13 +598,12 @@ struct target_portal {
 	struct target_watch watch[MAX_LISTENERS];
 	unsigned int n;
 	uint16_t port;
-	bool full; /* too many connections: none is accepted for now */
+	bool full; /* no room for a connection: none is accepted for now */
 };
 
 int target_portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void target_portal_close(struct stag_block_target *t);
-void target_portal_resume(struct stag_block_target *t); /* accepts again, if there is room */
-bool target_portal_is_full(const struct stag_block_target *t);
+void target_portal_resume(struct stag_block_target *t); /* accepts again */
 /* Formats ADDRESS:PORT. */
 void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
@@ -511,18 +623,31 @@ int target_wait_events(struct stag_block_target *t, struct epoll_event *events, 
 		       int timeout_ms);
 
 struct target_limits {
-	uint64_t login_ns;  /* for a login */
-	uint64_t ping_ns;   /* of silence, before a NOP-In is sent */
-	uint64_t answer_ns; /* for the answer to it */
-	uint64_t data_ns;   /* without progress of data that the peer has to send or receive */
-	uint64_t close_ns;  /* for the peer to close a connection in CLOSING */
+	uint64_t login_ns;	/* for a login */
+	uint64_t slow_login_ns; /* of a login, after which it may have to make room */
+	uint64_t ping_ns;	/* of silence, before a NOP-In is sent */
+	uint64_t answer_ns;	/* for the answer to it */
+	uint64_t data_ns;	/* that data the peer has to send or receive may be late */
+	uint64_t scarce_ns;	/* the same, while a session without any buffer waits for one */
+	uint64_t starved_ns;	/* of waiting, before that */
+	uint64_t close_ns;	/* for the peer to close a connection in CLOSING */
+};
+
+#define TARGET_WORDS 8
+
+/* Rules that were replaced: sessions point to their users and views. Their secrets are wiped. */
+struct target_replaced {
+	struct list link;
+	struct target_login_rules rules;
+	char *words[TARGET_WORDS];
 };
 
 /* A target. All of it belongs to its thread, but for calls. */
 struct stag_block_target {
 	struct {
-		char *words[8]; /* copies of the caller's strings */
+		char *words[TARGET_WORDS]; /* copies of the caller's strings */
 		struct target_login_rules rules, rdma_rules;
+		struct list replaced; /* struct target_replaced */
 		struct target_limits limits;
 		uint32_t max_sessions;
 		void (*log)(void *arg, const char *line);
@@ -531,7 +656,9 @@ struct stag_block_target {
 
 	struct units *units;
 	struct scsi_target *scsi;
+	int state_dir; /* of reservations that survive a restart; -1: none */
 	struct target_portal portal;
+	struct target_tls tls;
 	struct target_rdma_portal rdma;
 	struct target_stags *stags;
 	struct stag_block_counters counters; /* including those of sessions that have ended */
@@ -541,13 +668,22 @@ struct stag_block_target {
 		struct target_wait wait;
 		struct target_watch units_watch, call_watch;
 		uint64_t now, next_tick; /* clock_ns() */
+		uint64_t served;	 /* clock_ns() of the last round */
 	} loop;
 
 	struct {
 		struct list list, dirty, dead; /* struct target_conn: link, dirty, link */
-		unsigned int count, logins;    /* logins: connections without a session */
-		bool unpark_due;	       /* a session has ended: parked logins may go on */
+		unsigned int count;
+		bool unpark_due; /* a session has ended: parked logins may go on */
 	} conns;
+
+	struct {
+		struct list list; /* struct target_conn: stranger, oldest first */
+		unsigned int count;
+		unsigned int of_source[256]; /* by struct target_conn.source */
+		uint64_t key[2];	     /* of its hash */
+		struct rate log_rate;
+	} strangers;
 
 	struct {
 		struct list list; /* struct target_session */
@@ -565,9 +701,11 @@ struct stag_block_target {
 	} tasks;
 
 	struct {
-		struct list waiters;	      /* struct target_waiter, in the order of arrival */
-		struct units_buffer *offered; /* to the waiter whose turn it is */
-		bool returned;		      /* there are free buffers again */
+		struct list waiters; /* struct target_session: waits, in turns */
+		unsigned int in_use;
+		struct target_session *turn; /* whose waiter is being called; it may take one */
+		bool returned;		     /* a buffer was returned since the last turns */
+		bool scarce;		     /* a session has waited long, and has none */
 	} buffers;
 
 	struct {
@@ -589,13 +727,23 @@ void target_step(struct stag_block_target *t, int timeout_ms);
 int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
 int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
 void target_unwatch(struct stag_block_target *t, struct target_watch *w);
+/* Replaces the users, secrets and rights; on failure all stays as it was. */
+int target_replace_rules(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void target_log(struct stag_block_target *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* ---- buffers.c --------------------------------------------------------------------------------- */
+
 /*
- * Returns a buffer, or NULL if none is free or others are waiting. w: is queued then (or NULL); w->go() is called when
- * it may try again.
+ * Returns a buffer, or NULL if the session may not have one now. w: is queued then (or NULL); w->go() is called when it
+ * may try again.
  */
-struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w);
+struct units_buffer *target_buffer(struct target_session *s, struct target_waiter *w);
+void target_buffer_put(struct target_session *s, struct units_buffer *b);
+void target_buffer_forget(struct target_session *s, struct target_waiter *w); /* waits no longer */
+void target_buffers_serve(struct stag_block_target *t); /* calls waiters, in turns */
+/* Returns whether a session that has no buffer has waited since then. */
+bool target_buffers_starve(const struct stag_block_target *t, uint64_t since);
 
 /* calls.c: calls of other threads, which the target's thread executes. */
 

@@ -103,15 +103,15 @@ static bool takes_data_out(const struct target_task *t)
  */
 static struct target_piece *get_piece(struct target_task *t, uint32_t len)
 {
-	struct stag_block_target *target = t->session->target;
-	struct units_buffer *b = target_buffer(target, t->n_pieces ? NULL : &t->wait);
+	struct target_session *s = t->session;
+	struct units_buffer *b = target_buffer(s, t->n_pieces ? NULL : &t->wait);
 	struct target_piece *p;
 
 	if (!b)
 		return NULL;
 	p = target_piece_new(t, b, b->bytes, t->next, len);
 	if (!p) {
-		units_put_buffer(target->units, b);
+		target_buffer_put(s, b);
 		t->result = -EIO;
 		return NULL;
 	}
@@ -232,7 +232,7 @@ static void free_task(struct target_task *t)
 	scsi_release(&t->cmd); /* does nothing for a task that was not started */
 	if (t->state != TASK_RESPONDED)
 		target_session_retire(s, t->immediate);
-	list_del(&t->wait.link);
+	target_buffer_forget(s, &t->wait);
 	list_del(&t->link);
 	s->n_tasks--;
 	s->n_immediate -= t->immediate;
@@ -724,15 +724,15 @@ void target_task_start(struct target_task *t)
 
 int target_task_first_buffer(struct target_task *t, struct target_waiter *w)
 {
-	struct stag_block_target *target = t->session->target;
-	struct units_buffer *b = target_buffer(target, w);
+	struct target_session *s = t->session;
+	struct units_buffer *b = target_buffer(s, w);
 
 	if (!b)
 		return -EAGAIN;
 	t->first = target_piece_new(t, b, b->bytes, 0, UNITS_BUFFER);
 	if (t->first)
 		return 0;
-	units_put_buffer(target->units, b);
+	target_buffer_put(s, b);
 	target_task_data_fault(t, DATA_NO_MEMORY);
 	return 0;
 }
@@ -773,7 +773,7 @@ void target_task_abort(struct target_task *t)
 		return;
 	get_task(t);
 	set_state(t, t->state == TASK_NEW ? TASK_CANCELLED : TASK_ABORTED);
-	list_del(&t->wait.link);
+	target_buffer_forget(t->session, &t->wait);
 	if (t->session->conn)
 		transport_of(t)->forget(t);
 	t->first_open = false;

@@ -17,6 +17,8 @@ void target_tcp_watch(struct target_tcp *t)
 {
 	uint32_t events = (target_tcp_rx_waits(t) ? 0 : EPOLLIN) | (t->tx.blocked ? EPOLLOUT : 0);
 
+	if (t->stage == TCP_SHAKES)
+		events = t->shake.events;
 	if (events == t->events || t->conn.state == CONN_DEAD)
 		return;
 	t->events = events;
@@ -29,6 +31,10 @@ static void shut_down(struct target_tcp *t)
 {
 	if (t->shut || t->conn.state != CONN_CLOSING || !list_empty(&t->tx.queue))
 		return;
+	if (t->tls && tls_shutdown(t->tls) == -EAGAIN) {
+		t->tx.blocked = true;
+		return;
+	}
 	t->shut = true;
 	shutdown(t->watch.fd, SHUT_WR);
 }
@@ -46,7 +52,7 @@ static void tcp_flush(struct target_conn *c)
 	}
 	shut_down(t);
 	target_tcp_watch(t);
-	if (was_full && !target_tcp_tx_is_full(t))
+	if ((was_full && !target_tcp_tx_is_full(t)) || target_tcp_rx_has_more(t))
 		target_tcp_resume(c);
 }
 
@@ -63,27 +69,11 @@ void target_tcp_resume(struct target_conn *c)
 	target_tcp_watch(t);
 }
 
-/* Passes the socket to the adapter if its first byte is that of an RDMA connection request. */
-static bool is_for_rdma(struct target_tcp *t)
-{
-	struct target_conn *c = &t->conn;
-	bool first = !t->heard;
-
-	t->heard = true;
-	if (!first || !target_rdma_recognizes(c->target, t->watch.fd))
-		return false;
-	target_unwatch(c->target, &t->watch);
-	target_rdma_adopt(c->target, t->watch.fd);
-	t->watch.fd = -1;
-	target_conn_end(c);
-	return true;
-}
-
 static void on_events(struct target_watch *w, uint32_t events)
 {
 	struct target_tcp *t = container_of(w, struct target_tcp, watch);
 
-	if (t->conn.state == CONN_DEAD || ((events & EPOLLIN) && is_for_rdma(t)))
+	if (t->conn.state == CONN_DEAD || (t->stage != TCP_PDUS && !target_tcp_begin(t, events)))
 		return;
 	if (events & EPOLLOUT) {
 		t->tx.blocked = false;
@@ -105,13 +95,27 @@ static void tcp_forget(struct target_task *k)
 
 static bool tcp_owes(const struct target_conn *c)
 {
-	return to_tcp((struct target_conn *)c)->tx.blocked || (c->session && c->session->awaiting);
+	const struct target_tcp *t = to_tcp((struct target_conn *)c);
+
+	return t->tx.blocked || (c->session && c->session->awaiting) ||
+	       (t->rx.task && t->rx.state != RX_WAIT);
+}
+
+static bool tcp_is_silent(const struct target_conn *c)
+{
+	const struct target_tcp *t = to_tcp((struct target_conn *)c);
+	char first;
+
+	return !t->heard && recv(t->watch.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1;
 }
 
 static void tcp_close(struct target_conn *c)
 {
 	struct target_tcp *t = to_tcp(c);
 
+	list_del(&t->shake.link);
+	tls_close(t->tls);
+	t->tls = NULL;
 	if (t->watch.fd >= 0) {
 		target_unwatch(c->target, &t->watch);
 		close(t->watch.fd);
@@ -120,9 +124,16 @@ static void tcp_close(struct target_conn *c)
 	target_tcp_tx_drop(t);
 }
 
+static void free_tcp(struct target_tcp *t)
+{
+	if (t)
+		free(t->rx.buffer);
+	free(t);
+}
+
 static void tcp_free(struct target_conn *c)
 {
-	free(to_tcp(c));
+	free_tcp(to_tcp(c));
 }
 
 /* With data digests memory of the unit cannot be sent in place: it may change after the digest was computed. */
@@ -143,6 +154,7 @@ static const struct target_transport transport = {
 	.flush = tcp_flush,
 	.resume = target_tcp_resume,
 	.owes = tcp_owes,
+	.is_silent = tcp_is_silent,
 	.close = tcp_close,
 	.free = tcp_free,
 };
@@ -164,8 +176,11 @@ int target_tcp_adopt(struct stag_block_target *target, int fd)
 	struct target_tcp *t = calloc(1, sizeof(*t));
 	int on = 1, rc;
 
-	if (!t) {
+	if (t)
+		t->rx.buffer = malloc(RX_BYTES);
+	if (!t || !t->rx.buffer) {
 		close(fd);
+		free_tcp(t);
 		return -ENOMEM;
 	}
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
@@ -176,10 +191,11 @@ int target_tcp_adopt(struct stag_block_target *target, int fd)
 	t->rx.wait.go = target_tcp_rx_wake;
 	list_init(&t->rx.wait.link);
 	list_init(&t->tx.queue);
+	list_init(&t->shake.link);
 	rc = target_watch(target, &t->watch, t->events);
 	if (rc != 0) {
 		close(fd);
-		free(t);
+		free_tcp(t);
 		return rc;
 	}
 	name_end(fd, getpeername, t->conn.peer);

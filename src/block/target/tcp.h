@@ -9,6 +9,11 @@
  *
  *   HEADER -> DATA -> TAIL -> HEADER      WAIT: there is no buffer for the data yet
  *       \----> WAIT -^
+ *
+ * Before that (tcp_first.c), the first bytes tell what the connection is; if TLS is not off, PDUs may be inside of TLS:
+ *
+ *   FIRST -> SHAKES -> PDUS
+ *      \-----------------^
  */
 #ifndef STAG_BLOCK_TCP_H
 #define STAG_BLOCK_TCP_H
@@ -21,6 +26,9 @@
 #define TX_MAX_PDUS  1024	/* in the queue: with more, reading pauses */
 #define HEADER_MAX   (BHS_LEN + AHS_MAX + DIGEST_LEN)
 
+#define RDMA_FIRST 'M' /* first byte of an RDMA connection: that of MPA's Request */
+
+enum tcp_stage { TCP_FIRST, TCP_SHAKES, TCP_PDUS };
 enum rx_state { RX_HEADER, RX_WAIT, RX_DATA, RX_TAIL };
 
 /* A PDU in the send queue. */
@@ -43,7 +51,14 @@ struct target_tcp {
 	bool broken;	 /* memory ran out: ends at the next flush */
 	bool shut;	 /* this side is shut down */
 	bool heard;	 /* the first byte has arrived */
-	bool reading;	 /* target_tcp_read() is running, further out in the call stack */
+	enum tcp_stage stage;
+	struct tls_session *tls; /* NULL: not encrypted */
+	struct {
+		struct list link; /* in target->tls.waiting */
+		uint32_t events;  /* that the handshake waits for */
+		size_t wanted;	  /* bytes of the first message; 0: not known */
+	} shake;
+	bool reading; /* target_tcp_read() is running, further out in the call stack */
 
 	struct {
 		enum rx_state state;
@@ -57,7 +72,8 @@ struct target_tcp {
 		struct target_piece *piece;
 		bool ignored; /* the PDU is dropped */
 		struct target_waiter wait;
-		uint8_t buffer[RX_BYTES];
+		uint8_t *
+			buffer; /* RX_BYTES, not zeroed: pages that an idle connection does not touch cost nothing */
 	} rx;
 
 	struct {
@@ -79,6 +95,8 @@ void target_tcp_rx_drop(struct target_tcp *t); /* drops the PDU that is being re
 void target_tcp_rx_forget(struct target_tcp *t, struct target_task *k);
 void target_tcp_rx_wake(struct target_waiter *w); /* a buffer is free again */
 bool target_tcp_rx_waits(const struct target_tcp *t);
+/* Returns whether bytes are decrypted that no event of the socket will announce. */
+bool target_tcp_rx_has_more(const struct target_tcp *t);
 
 /* tcp_tx.c */
 void target_tcp_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
@@ -90,6 +108,11 @@ void target_tcp_send_r2ts(struct target_task *k); /* as many as MaxOutstandingR2
 int target_tcp_write(struct target_tcp *t);
 void target_tcp_tx_drop(struct target_tcp *t);
 bool target_tcp_tx_is_full(const struct target_tcp *t);
+
+/* tcp_first.c */
+/* Handles events of a connection before its PDUs. Returns true if the event is for them. */
+bool target_tcp_begin(struct target_tcp *t, uint32_t events);
+void target_tcp_shake(struct target_tcp *t); /* goes on with the handshake */
 
 /* tcp.c */
 void target_tcp_watch(struct target_tcp *t);

@@ -242,8 +242,8 @@ static void count_data(struct target_tcp *t, uint32_t n)
 	t->rx.left -= n;
 	if (t->rx.to)
 		t->rx.to += n;
-	if (t->rx.pdu.opcode == DATA_OUT && n)
-		t->conn.moved = t->conn.target->loop.now;
+	if (t->rx.task) /* ignored data is no progress */
+		target_conn_moved(&t->conn, t->conn.target->loop.now, n);
 }
 
 static enum rx_result copy_data(struct target_tcp *t)
@@ -404,6 +404,17 @@ static void make_room(struct target_tcp *t)
 	t->rx.tail = n;
 }
 
+/* Reads as readv() does, with errno. */
+static ssize_t read_tls(struct target_tcp *t, const struct iovec *iov, int n)
+{
+	ssize_t got = tls_recvv(t->tls, iov, n);
+
+	if (got >= 0)
+		return got;
+	errno = (int)-got;
+	return -1;
+}
+
 /*
  * Reads data to its place, and what follows to the buffer. Returns the number of bytes; *is_short: the socket had no more.
  */
@@ -417,11 +428,14 @@ static ssize_t read_socket(struct target_tcp *t, bool *is_short)
 	make_room(t);
 	iov[0] = (struct iovec){t->rx.to, data};
 	iov[1] = (struct iovec){t->rx.buffer + t->rx.tail, RX_BYTES - t->rx.tail};
-	n = direct ? readv(t->watch.fd, iov, 2)
-		   : read(t->watch.fd, iov[1].iov_base, iov[1].iov_len);
+	if (t->tls)
+		n = read_tls(t, direct ? iov : iov + 1, direct ? 2 : 1);
+	else
+		n = direct ? readv(t->watch.fd, iov, 2)
+			   : read(t->watch.fd, iov[1].iov_base, iov[1].iov_len);
 	if (n <= 0)
 		return n;
-	*is_short = (size_t)n < data + iov[1].iov_len;
+	*is_short = t->tls ? !tls_pending(t->tls) : (size_t)n < data + iov[1].iov_len;
 	if ((size_t)n <= data) {
 		count_data(t, (uint32_t)n);
 		return n;
@@ -449,6 +463,8 @@ void target_tcp_read(struct target_tcp *t)
 		}
 	}
 	parse_buffered(t);
+	if (target_tcp_rx_has_more(t))
+		target_conn_dirty(&t->conn);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------- */
@@ -467,6 +483,11 @@ void target_tcp_rx_wake(struct target_waiter *w)
 bool target_tcp_rx_waits(const struct target_tcp *t)
 {
 	return t->rx.state == RX_WAIT || t->conn.state == CONN_PARKED || target_tcp_tx_is_full(t);
+}
+
+bool target_tcp_rx_has_more(const struct target_tcp *t)
+{
+	return t->tls && t->stage == TCP_PDUS && !target_tcp_rx_waits(t) && tls_pending(t->tls);
 }
 
 void target_tcp_rx_forget(struct target_tcp *t, struct target_task *k)
@@ -496,7 +517,8 @@ void target_tcp_rx_drop(struct target_tcp *t)
 {
 	struct target_task *k = t->rx.task;
 
-	list_del(&t->rx.wait.link);
+	if (k)
+		target_buffer_forget(k->session, &t->rx.wait);
 	free(t->rx.control);
 	t->rx.control = NULL;
 	t->rx.task = NULL;

@@ -279,6 +279,20 @@ static void advance(struct target_tcp *t, size_t n)
 	}
 }
 
+/*
+ * Sends as sendmsg() does, with errno. Of what a full socket left, some may be encrypted: the queue begins with the same
+ * bytes then, as PDUs leave it only when they are sent.
+ */
+static ssize_t send_tls(struct target_tcp *t, const struct iovec *iov, int n)
+{
+	ssize_t sent = tls_sendv(t->tls, iov, n);
+
+	if (sent >= 0)
+		return sent;
+	errno = (int)-sent;
+	return -1;
+}
+
 int target_tcp_write(struct target_tcp *t)
 {
 	struct iovec iov[GATHER];
@@ -288,7 +302,8 @@ int target_tcp_write(struct target_tcp *t)
 		ssize_t n;
 
 		m.msg_iovlen = (size_t)gather(t, iov);
-		n = sendmsg(t->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = t->tls ? send_tls(t, iov, (int)m.msg_iovlen)
+			   : sendmsg(t->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {

@@ -86,11 +86,14 @@ static void drop_all(struct stag_block_target *t, const struct target_session *a
 	target_conn_finish(asked->conn);
 }
 
-static void free_tmf(struct stag_block_target *t, struct target_tmf *f)
+static void finish_tmf(struct stag_block_target *t, struct target_tmf *f)
 {
 	struct target_session *s = f->session;
 	bool cold = f->function == TMF_TARGET_COLD_RESET;
 
+	s->n_immediate -= f->immediate;
+	target_session_retire(s, f->immediate);
+	respond(s, f->itt, TASK_FUNCTION_COMPLETE);
 	list_del(&f->link);
 	free(f);
 	if (cold)
@@ -108,8 +111,7 @@ again:
 
 		if (each_session(t, f, is_at_unit))
 			continue;
-		respond(f->session, f->itt, TASK_FUNCTION_COMPLETE);
-		free_tmf(t, f);
+		finish_tmf(t, f);
 		goto again; /* a cold reset removes others from the list */
 	}
 }
@@ -141,6 +143,8 @@ static enum task_outcome check_request(struct target_session *s, const struct pd
 		return TASK_FUNCTION_COMPLETE;
 	case -ENOENT:
 		return TASK_NO_LUN;
+	case -EACCES:
+		return TASK_NOT_AUTHORIZED;
 	case -EOPNOTSUPP:
 		return TASK_NOT_SUPPORTED;
 	default:
@@ -156,15 +160,18 @@ void target_tmf_receive(struct target_session *s, const struct pdu *p)
 
 	f = outcome == TASK_FUNCTION_COMPLETE ? malloc(sizeof(*f)) : NULL;
 	if (!f) {
+		target_session_retire(s, p->immediate);
 		respond(s, p->itt, outcome == TASK_FUNCTION_COMPLETE ? TASK_REJECTED : outcome);
 		return;
 	}
 	*f = (struct target_tmf){.session = s,
 				 .itt = p->itt,
+				 .immediate = p->immediate,
 				 .function = function,
 				 .lun = p->lun,
 				 .ref_tag = p->ref_tag,
 				 .born = s->target->tasks.born};
+	s->n_immediate += f->immediate;
 	list_add_tail(&s->target->tasks.tmfs, &f->link);
 	s->target->tasks.tmf_due = true;
 	each_session(s->target, f, abort_one);

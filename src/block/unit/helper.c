@@ -87,6 +87,8 @@ static int do_job(const struct job *j)
 		return fdatasync(j->fd) == 0 ? 0 : -errno;
 	case PHASE_RECONNECT:
 		return reconnect(j->io->lun);
+	case PHASE_CALL:
+		return j->io->call(j->io->arg);
 	default:
 		return find_extent(j->io, j->fd);
 	}

@@ -56,10 +56,19 @@ static void set_lun_state(struct lun *l, enum lun_state to)
 static const char *phase_name(enum lun_phase phase)
 {
 	static const char *const names[] = {
-		[PHASE_NEW] = "new",	   [PHASE_MOVE] = "move", [PHASE_CHECK] = "check",
-		[PHASE_SEARCH] = "search", [PHASE_PUT] = "put",	  [PHASE_ZERO] = "zero",
-		[PHASE_FLUSH] = "flush",   [PHASE_SYNC] = "sync", [PHASE_PUNCH] = "punch",
-		[PHASE_EXTENT] = "extent", [PHASE_DONE] = "done", [PHASE_RECONNECT] = "reconnect",
+		[PHASE_NEW] = "new",
+		[PHASE_MOVE] = "move",
+		[PHASE_CHECK] = "check",
+		[PHASE_SEARCH] = "search",
+		[PHASE_PUT] = "put",
+		[PHASE_ZERO] = "zero",
+		[PHASE_FLUSH] = "flush",
+		[PHASE_SYNC] = "sync",
+		[PHASE_PUNCH] = "punch",
+		[PHASE_EXTENT] = "extent",
+		[PHASE_CALL] = "call",
+		[PHASE_DONE] = "done",
+		[PHASE_RECONNECT] = "reconnect",
 	};
 
 	return names[phase];
@@ -80,6 +89,7 @@ static void set_phase(struct lun_io *io, enum lun_phase to)
 		[PHASE_SYNC] = FROM(NEW),
 		[PHASE_PUNCH] = FROM(NEW) | FROM(ZERO) | FROM(PUNCH),
 		[PHASE_EXTENT] = FROM(NEW),
+		[PHASE_CALL] = FROM(NEW),
 		[PHASE_DONE] = (uint16_t) ~(FROM(DONE) | FROM(RECONNECT)),
 	};
 	bool legal = legal_from[to] & 1u << io->phase;
@@ -100,6 +110,7 @@ static bool writes(const struct lun_io *io)
 	case LUN_VERIFY:
 	case LUN_FLUSH:
 	case LUN_EXTENT:
+	case LUN_CALL:
 		return false;
 	default:
 		return true;
@@ -386,6 +397,9 @@ static void next_step(struct lun_io *io)
 	case LUN_EXTENT:
 		step_extent(io);
 		break;
+	case LUN_CALL:
+		step_helper(io, PHASE_CALL, 0);
+		break;
 	}
 }
 
@@ -512,6 +526,7 @@ static void after_step(struct lun_io *io)
 		break;
 	case PHASE_FLUSH:
 	case PHASE_EXTENT:
+	case PHASE_CALL:
 		finish(io, 0);
 		break;
 	case PHASE_NEW:

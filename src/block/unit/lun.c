@@ -71,11 +71,22 @@ static bool is_printable(const char *text)
 	return true;
 }
 
+/* Names the unit after its partition or file, as far as there is room. */
+static void name_after_backing(const struct lun *l, char product[17])
+{
+	const char *last = strrchr(l->where, l->fd < 0 ? ':' : '/');
+	const char *name = last ? last + 1 : l->where;
+
+	snprintf(product, 17, "%.16s", is_printable(name) && *name ? name : DEFAULT_PRODUCT);
+}
+
 static int set_names(struct lun *l, const struct stag_block_lun *attr)
 {
-	const char *product = attr->product ? attr->product : DEFAULT_PRODUCT;
 	struct lun_facts *f = &l->facts;
+	char own[sizeof(f->product)];
+	const char *product = attr->product ? attr->product : own;
 
+	name_after_backing(l, own);
 	if (strlen(product) >= sizeof(f->product) || !is_printable(product))
 		return block_fail(
 			EINVAL,
@@ -471,14 +482,36 @@ static int grow_region(struct lun *l, uint64_t size)
 				    (unsigned long long)size, strerror(rc));
 }
 
+/* Reads the size of the backing, in whole blocks. */
+static int backing_size(struct lun *l, uint64_t *size)
+{
+	uint64_t unit = l->fd >= 0 ? l->facts.physical : l->facts.block;
+	int rc = l->fd >= 0 ? file_size(l, size) : partition_size(l, size);
+
+	if (rc == 0)
+		*size = *size / unit * unit;
+	return rc;
+}
+
+int lun_follow_growth(struct lun *l)
+{
+	uint64_t size, before = l->seen_size;
+
+	if (backing_size(l, &size) != 0)
+		return 0; /* operations will fail, and tell why */
+	l->seen_size = size;
+	if (size <= l->facts.size || size != before)
+		return 0;
+	return lun_refresh_size(l) > 0;
+}
+
 int lun_refresh_size(struct lun *l)
 {
-	uint64_t size = 0, unit = l->fd >= 0 ? l->facts.physical : l->facts.block;
-	int rc = l->fd >= 0 ? file_size(l, &size) : partition_size(l, &size);
+	uint64_t size;
+	int rc = backing_size(l, &size);
 
 	if (rc != 0)
 		return block_fail(-rc, "%s: cannot read the size: %s", l->where, strerror(-rc));
-	size = size / unit * unit;
 	if (size == l->facts.size)
 		return 0;
 	rc = grow_region(l, size);

@@ -65,9 +65,7 @@ struct units {
 	struct ibv_mr *mr; /* of all of it */
 	struct units_buffer *buffers;
 	struct list free_buffers;
-	bool hungry; /* units_buffer() returned NULL: on_buffer is due */
-	void (*on_buffer)(void *arg);
-	void *on_buffer_arg;
+	unsigned int num_buffers;
 
 	const uint8_t *zeroes; /* UNITS_BUFFER bytes */
 	uint8_t *scratch;      /* UNITS_BUFFER bytes, for the step of one operation at a time */
@@ -124,6 +122,8 @@ struct lun {
 	struct lock table_lock;	  /* guards store: the helper reads it, too */
 	uint64_t id;
 
+	uint64_t seen_size; /* of the backing, by lun_follow_growth() */
+
 	/* io.c */
 	enum lun_state state;
 	struct list active;	   /* lun_io.active: operations that others may conflict with */
@@ -171,6 +171,7 @@ void lun_mark_dirty(struct lun *l);
  *     ZERO            NEW -> ZERO ... -> DONE
  *     FLUSH           NEW [-> SYNC] [-> FLUSH] -> DONE
  *     EXTENT          NEW [-> EXTENT] -> DONE
+ *     CALL            NEW -> CALL -> DONE
  *
  * Every phase may go to DONE: the step has failed.
  */
@@ -184,6 +185,7 @@ enum lun_phase {
 	PHASE_FLUSH,  /* posts a barrier */
 	PHASE_SYNC, /* the helper: makes durable what was written over a queue pair that has failed */
 	PHASE_PUNCH,  /* the helper: makes a hole in the file */
+	PHASE_CALL,   /* the helper: calls a function */
 	PHASE_EXTENT, /* the helper: finds out whether there is data */
 	PHASE_DONE,
 	PHASE_RECONNECT, /* not an operation: the helper makes a new queue pair for the unit */

@@ -29,6 +29,7 @@ enum lun_op {
 	LUN_FLUSH,
 	LUN_DISCARD,
 	LUN_ZERO,
+	LUN_CALL,   /* calls call(arg) in the helper thread: it may block */
 	LUN_EXTENT, /* sets mapped (is there backing space at offset?) and where (the end of the range that this holds for) */
 };
 
@@ -51,6 +52,9 @@ struct lun_io {
 	/* Out. EXTENT: see above. Miscompare or -EIO: offset in the operation; no byte before it is concerned. */
 	uint64_t where;
 	void (*done)(struct lun_io *io, int result);
+	/* CALL: returns 0 or -errno. arg is valid as long as the operation is. */
+	int (*call)(void *arg);
+	void *arg;
 
 	/* private to unit/ from here on */
 	struct list link;   /* in one of its unit's queues */
@@ -81,6 +85,12 @@ void lun_check_mapping(struct lun_io *io);
 /* Reads the size of the backing again. Returns 1 if it changed, 0 if not, or -errno. */
 int lun_refresh_size(struct lun *l);
 
+/*
+ * Does so if the backing has grown since the call before the last one: users of a partition may access its new part a moment after
+ * the table has it. Does not wait. Returns 1 if the size of the unit changed, else 0.
+ */
+int lun_follow_growth(struct lun *l);
+
 /* Properties of a unit that initiators see. */
 struct lun_facts {
 	uint64_t size;
@@ -106,7 +116,7 @@ int units_fd(struct units *u);
 
 /*
  * Memory for data: UNITS_BUFFER bytes, aligned to 4096, registered for all kinds of access. units_buffer() returns NULL if no
- * buffer is free; the function set by units_on_buffer() is called when one is.
+ * buffer is free.
  */
 #define UNITS_BUFFER (256u << 10)
 struct units_buffer {
@@ -116,7 +126,7 @@ struct units_buffer {
 };
 struct units_buffer *units_buffer(struct units *u);
 void units_put_buffer(struct units *u, struct units_buffer *b);
-void units_on_buffer(struct units *u, void (*fn)(void *arg), void *arg);
+unsigned int units_num_buffers(const struct units *u); /* free ones, and those in use */
 struct ibv_pd *units_pd(struct units *u); /* of the buffers: transports over verbs share it */
 
 #endif

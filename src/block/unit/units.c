@@ -36,6 +36,7 @@ static int make_memory(struct units *u, uint64_t bytes)
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!u->buffers || !u->mr)
 		return block_fail(ENOMEM, "cannot register %zu buffers", n);
+	u->num_buffers = (unsigned int)n;
 	for (size_t i = 0; i < n; i++) {
 		u->buffers[i].bytes = u->slab + i * UNITS_BUFFER;
 		u->buffers[i].lkey = u->mr->lkey;
@@ -50,10 +51,8 @@ struct units_buffer *units_buffer(struct units *u)
 {
 	struct list *first = u->free_buffers.next;
 
-	if (list_empty(&u->free_buffers)) {
-		u->hungry = true;
+	if (list_empty(&u->free_buffers))
 		return NULL;
-	}
 	list_del(first);
 	return list_entry(first, struct units_buffer, link);
 }
@@ -62,17 +61,11 @@ struct units_buffer *units_buffer(struct units *u)
 void units_put_buffer(struct units *u, struct units_buffer *b)
 {
 	list_add_tail(u->free_buffers.next, &b->link);
-	if (!u->hungry)
-		return;
-	u->hungry = false;
-	if (u->on_buffer)
-		u->on_buffer(u->on_buffer_arg);
 }
 
-void units_on_buffer(struct units *u, void (*fn)(void *arg), void *arg)
+unsigned int units_num_buffers(const struct units *u)
 {
-	u->on_buffer = fn;
-	u->on_buffer_arg = arg;
+	return u->num_buffers;
 }
 
 struct ibv_pd *units_pd(struct units *u)
