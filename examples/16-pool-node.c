@@ -31,8 +31,10 @@ static void die(const char *what)
 
 static struct stag_pool_node *start_node(const char *name, const char *directory)
 {
-	static const struct stag_pool_user member = {"member", SECRET,
-						     STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE};
+	static const struct stag_pool_user member = {
+		.name = "member",
+		.secret = SECRET,
+		.rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE};
 	struct stag_pool_node_attr attr = {.pool = "club",
 					   .node = name,
 					   .secret = SECRET,

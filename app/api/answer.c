@@ -73,6 +73,7 @@ static const struct {
 	{ENOENT, 404, "not_found"},
 	{EEXIST, 409, "exists"},
 	{EBUSY, 409, "busy"},
+	{ENOTEMPTY, 409, "has_data"},
 	{EINVAL, 400, "invalid"},
 	{EPERM, 409, "not_permitted"},
 	{EACCES, 403, "no_right"},

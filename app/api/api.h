@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <jansson.h>
 
+struct access;
 struct api;
 struct conf_api;
 struct daemon;
@@ -19,16 +20,22 @@ struct daemon_api;
 #define API_PORT	7180
 #define API_BODY_MAX	(1u << 20)
 #define API_CONNECTIONS 64
+#define API_STREAMS	32
+#define API_IDLE	16384
 
 /*
- * start: listens, and answers from threads of its own. Returns NULL and sets why if it fails; then nothing is left open. Fails for
- * an address that other machines can reach if there is no token. Zero in a field of conf means its default.
+ * start: listens; open: accepts, and answers from threads of its own. Returns NULL and sets why if it fails; then nothing is left open. Zero in a
+ * field of conf means its default.
+ * change: replaces tokens, roots and, unless conf is NULL, the role of the socket's group.
  * stop: ends event streams; requests in flight get a second to be answered, and are cut off then.
- * status: {"listen", "port", "socket", "token", "console", "connections", "requests", "refused", "streams"}
+ * status: {"listen", "port", "socket", "token", "token_file", "tls", "console", "connections", "idle", "requests", "refused", "streams"}
  */
 extern const struct daemon_api api_calls;
 
-struct api *api_start(struct daemon *d, const struct conf_api *conf, char *why, size_t size);
+struct api *api_start(struct daemon *d, const struct conf_api *conf, struct access *access,
+		      char *why, size_t size);
+void api_change(struct api *api, const struct conf_api *conf, struct access *access);
+int api_open(struct api *api, char *why, size_t size);
 void api_stop(struct api *api);
 json_t *api_status(struct api *api);
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "conf.h"
 
 #define TEXT_MAX     512
@@ -24,7 +25,7 @@ static bool is_text(const json_t *value)
 	if (len == 0 || len > TEXT_MAX || strchr(" ;#\"'", *text) || text[len - 1] == ' ')
 		return false;
 	for (size_t i = 0; i < len; i++)
-		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+		if (is_control(text + i))
 			return false;
 	return !strstr(text, " ;") && !strstr(text, " #");
 }

@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 /* Replaces bytes that are not UTF-8, which JSON must be: text from outside may be invalid, or truncated within a character. */
-static void make_printable(char *text)
+static void make_valid(char *text)
 {
 	if (utf8_is_valid(text, strlen(text)))
 		return;
@@ -29,7 +31,8 @@ int fault_set(struct fault *f, int status, const char *code, const char *next, c
 	va_end(ap);
 	snprintf(f->next, sizeof(f->next), "%s", next ? next : "");
 	make_printable(f->message);
-	make_printable(f->next);
+	make_valid(f->message);
+	make_valid(f->next);
 	return -EBADMSG;
 }
 

@@ -89,12 +89,21 @@ static void print_fields(FILE *out, const struct route *route, int indent)
 	}
 }
 
+/* The role that an operation requires, which OpenAPI 3.1 allows beside any security scheme. */
+static void print_security(FILE *out, const struct route *route, int indent)
+{
+	if (route->role == ROLE_NONE)
+		fprintf(out, "%*ssecurity: [{}]\n", indent, "");
+	else
+		fprintf(out, "%*ssecurity: [{token: [%s]}]\n", indent, "", role_word(route->role));
+}
+
 /* ---- templates --------------------------------------------------------------------------------- */
 
 static const struct route *find_route(const char *word)
 {
 	for (unsigned int i = 0; i < num_routes; i++)
-		if (strcmp(route_word(routes[i].name), word) == 0 && routes[i].body == BODY_JSON)
+		if (strcmp(route_word(routes[i].name), word) == 0)
 			return &routes[i];
 	return NULL;
 }
@@ -108,7 +117,9 @@ static bool fill_marker(FILE *out, const char *what, const char *name, int inden
 		conf_print_manual(out, kind);
 	else if (strcmp(what, "example") == 0 && kind)
 		conf_print_example(out, kind);
-	else if (strcmp(what, "fields") == 0 && route)
+	else if (strcmp(what, "security") == 0 && route)
+		print_security(out, route, indent);
+	else if (strcmp(what, "fields") == 0 && route && route->body == BODY_JSON)
 		print_fields(out, route, indent);
 	else
 		return false;

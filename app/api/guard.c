@@ -2,8 +2,8 @@
 /*
  * guard.c - decides whether a request is allowed (http.h).
  *
- * It refuses three attackers: a client without the token; a web page of another site that a user of this machine has open
- * (detected by Origin and Sec-Fetch-Site; besides, a form cannot send application/json); and a page whose host name was made to
+ * It refuses four attackers: a client without a token; one whose token has too low a role; a web page of another site that a user of this machine has open
+ * (detected by Origin and Sec-Fetch-Site; besides, a form can neither send application/json nor PUT); and a page whose host name was made to
  * resolve to this machine (DNS rebinding, detected by a Host that is not ours).
  */
 #include "http.h"
@@ -12,33 +12,46 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
 
-/* ---- the token ------------------------------------------------------------------------- */
+/* ---- who it is -------------------------------------------------------------------------- */
 
-/* Compares hashes, so that the time taken reveals neither the length of a common prefix nor that of the token. */
-static bool is_same_token(const char *a, const char *b)
-{
-	unsigned char hash[2][EVP_MAX_MD_SIZE] = {{0}};
-
-	if (EVP_Digest(a, strlen(a), hash[0], NULL, EVP_sha256(), NULL) != 1 ||
-	    EVP_Digest(b, strlen(b), hash[1], NULL, EVP_sha256(), NULL) != 1)
-		return false;
-	return CRYPTO_memcmp(hash[0], hash[1], 32) == 0;
-}
-
-static int check_token(const char *token, const char *authorization, struct fault *f)
+static int check_token(const struct access *access, const char *authorization, struct who *who,
+		       struct fault *f)
 {
 	static const char next[] = "send 'Authorization: Bearer TOKEN' with the token from the "
-				   "file that token-file names in the INI file";
+				   "file that token-file names in the INI file, or with one of "
+				   "'stag token create'";
+	const struct token *t;
 
 	if (!authorization)
 		return fault_set(f, 401, "no_token", next, "a token is required");
-	if (strncasecmp(authorization, "Bearer ", 7) != 0 ||
-	    !is_same_token(authorization + 7, token))
+	t = strncasecmp(authorization, "Bearer ", 7) == 0 ? access_find(access, authorization + 7)
+							  : NULL;
+	if (!t)
 		return fault_set(f, 401, "wrong_token", next, "the token is wrong");
+	who->role = t->role;
+	memcpy(who->token, t->name, sizeof(who->token));
+	memcpy(who->hash, t->hash, sizeof(who->hash));
 	return 0;
+}
+
+/* A client of the Unix socket may also present a token, which then decides. */
+static int check_who(const struct guard *g, const struct access *access,
+		     const struct credentials *c, struct who *who, struct fault *f)
+{
+	if (!g->is_private || c->authorization)
+		return check_token(access, c->authorization, who, f);
+	who->role = c->peer;
+	return 0;
+}
+
+static int check_role(const struct who *who, enum role needed, struct fault *f)
+{
+	if (who->role >= needed)
+		return 0;
+	return fault_set(f, 403, "role_too_low", "use a token with that role",
+			 "this requires the role %s; %s%s has the role %s", role_word(needed),
+			 *who->token ? "the token " : "the user", who->token, role_word(who->role));
 }
 
 /* ---- origin --------------------------------------------------------------------- */
@@ -113,29 +126,50 @@ static int check_site(const struct credentials *c, bool open, struct fault *f)
 
 /* ---- content type ---------------------------------------------------------------------------- */
 
-static int check_type(enum body_kind body, const char *type, struct fault *f)
+static bool is_type(const char *type, const char *wanted)
 {
-	const char *wanted = body == BODY_JSON ? "application/json" : "application/octet-stream";
-	size_t len = type ? strcspn(type, "; \t") : 0;
+	size_t len = strcspn(type, "; \t");
 
-	if (body == BODY_NONE || (len == strlen(wanted) && strncasecmp(type, wanted, len) == 0))
+	return len == strlen(wanted) && strncasecmp(type, wanted, len) == 0;
+}
+
+/*
+ * Returns whether a value may come with the type that curl --data-binary and urllib set by themselves, or with none, as from
+ * net/http. Web pages are not trusted with it: no browser sends a PUT without these headers, and none sends one of another
+ * site's page without asking first, which we never allow.
+ */
+static bool is_plain_put(const struct route *route, const struct credentials *c)
+{
+	return route->method == METHOD_PUT && route->body == BODY_BYTES && !c->origin && !c->site &&
+	       !c->mode && (!c->type || is_type(c->type, "application/x-www-form-urlencoded"));
+}
+
+static int check_type(const struct route *route, const struct credentials *c, struct fault *f)
+{
+	const char *wanted =
+		route->body == BODY_JSON ? "application/json" : "application/octet-stream";
+
+	if (route->body == BODY_NONE || (c->type && is_type(c->type, wanted)) ||
+	    is_plain_put(route, c))
 		return 0;
 	return fault_set(f, 415, "wrong_type", NULL, "'Content-Type: %s' is required", wanted);
 }
 
-int guard_check(const struct guard *g, const struct credentials *c, const struct route *route,
-		struct fault *f)
+/* An unknown path requires a token, too: a stranger learns nothing about which there are. */
+int guard_check(const struct guard *g, const struct access *access, const struct credentials *c,
+		const struct route *route, struct who *who, struct fault *f)
 {
-	bool open = route && route->open;
+	enum role needed = route ? route->role : ROLE_LOOK;
 	int rc = c->repeated ? fault_set(f, 400, "repeated_header", NULL,
 					 "a security-relevant header occurs twice")
 			     : check_host(g, c, f);
 
+	*who = (struct who){.role = ROLE_NONE};
 	if (rc == 0)
-		rc = check_site(c, open, f);
-	if (rc == 0 && g->token && !open)
-		rc = check_token(g->token, c->authorization, f);
+		rc = check_site(c, needed == ROLE_NONE, f);
+	if (rc == 0 && needed > ROLE_NONE)
+		rc = check_who(g, access, c, who, f) ?: check_role(who, needed, f);
 	if (rc == 0 && route)
-		rc = check_type(route->body, c->type, f);
+		rc = check_type(route, c, f);
 	return rc;
 }

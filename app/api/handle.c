@@ -31,6 +31,7 @@ void answer_none(struct request *r, const char *kind, const char *name)
 		{"target", "no_such_target", "GET /api/v1/targets lists them"},
 		{"heap", "no_such_heap", "GET /api/v1/heaps lists them"},
 		{"process", "no_such_process", "GET /api/v1/processes lists them"},
+		{"token", "no_such_token", "GET /api/v1/tokens lists them"},
 	};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
@@ -90,7 +91,7 @@ void answer_made(struct request *r, const char *kind, const char *name)
 void withdraw_service(struct request *r, const char *kind)
 {
 	char why[WHY_MAX] = "";
-	int rc = daemon_withdraw(r->daemon, kind, param(r, 0), why, sizeof(why));
+	int rc = daemon_withdraw(r->daemon, kind, param(r, 0), false, why, sizeof(why));
 
 	if (rc == -ENOENT)
 		answer_none(r, kind, param(r, 0));
@@ -148,6 +149,12 @@ int settings_apply(struct settings *s, struct request *r, const char *kind, cons
 }
 
 /* ---- the daemon ------------------------------------------------------------------------- */
+
+/* For load balancers, without a token: it says nothing but that the daemon answers. */
+void handle_health(struct request *r)
+{
+	answer_json(r, 200, json_pack("{s:s}", "status", "ok"));
+}
 
 void handle_status(struct request *r)
 {

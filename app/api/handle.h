@@ -36,6 +36,14 @@ struct daemon_pool *pool_get(struct request *r);
 /* Returns the status of every stagd of this user on this machine; this one is the first. handle.c */
 json_t *daemons_json(struct daemon *d);
 
+/* ---- paths.c ------------------------------------------------------------------------------ */
+
+/*
+ * Checks the path in a field of the body (or "file:PATH", or with may_have_partition PATH:PARTITION) against the roots, and
+ * replaces it by the one without symbolic links. What names no file (store:, mem:, etcd:) stays. Returns false after answering.
+ */
+bool path_check(struct request *r, json_t *o, const char *field, bool may_have_partition);
+
 /* ---- settings of a section of the INI file, made from a body ------------- */
 
 struct settings {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_heaps.c - registered heaps of this machine that this user may inspect.
+ * handle_heaps.c - registered heaps of this user; for root, of all users.
  */
 #include "handle.h"
 
@@ -19,15 +19,15 @@ void handle_heaps(struct request *r)
 {
 	HOLD_FOR_SCOPE(&view_lock);
 	json_t *list = json_array();
-	size_t n;
-	struct heap_view *views = heap_view_all(&n);
+	size_t n, hidden;
+	struct heap_view *views = heap_view_all(&n, &hidden);
 
 	for (size_t i = 0; views && i < n; i++) {
 		json_array_append_new(list, heap_json(&views[i]));
 		heap_view_clear(&views[i]);
 	}
 	free(views);
-	answer_json(r, 200, json_pack("{s:o}", "heaps", list));
+	answer_json(r, 200, json_pack("{s:o s:I}", "heaps", list, "hidden", (json_int_t)hidden));
 }
 
 /* Allocates a view, which is too large for the stack. Returns NULL after answering. */
@@ -94,7 +94,7 @@ static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, 
 
 	if (!memory_of(r, &before))
 		return;
-	heap = stag_heap_attach(param(r, 0), NULL);
+	heap = heap_view_attach(param(r, 0));
 	if (!heap) {
 		answer_error(r, errno, NULL, stag_heap_error());
 		return;

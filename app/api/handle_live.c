@@ -86,6 +86,15 @@ static bool are_histograms(const json_t *o)
 	return members_are(o, is_histogram);
 }
 
+/* How a connection is encrypted. */
+static bool is_tls_or_null(const json_t *o)
+{
+	return json_is_null(o) ||
+	       (json_object_size(o) == 3 && json_is_string(json_object_get(o, "version")) &&
+		json_is_string(json_object_get(o, "cipher")) &&
+		json_is_boolean(json_object_get(o, "kernel")));
+}
+
 struct member {
 	const char *name;
 	bool (*is)(const json_t *o);
@@ -99,19 +108,13 @@ static const struct member process_members[] = {
 };
 
 static const struct member qp_members[] = {
-	{"qpn", is_integer, true},
-	{"state", is_json_string, true},
-	{"local", is_word_or_null, false},
-	{"peer", is_word_or_null, false},
-	{"kind", is_word_or_null, false},
-	{"posts", is_count, false},
-	{"completions", is_count, false},
-	{"tx_bytes", is_count, false},
-	{"rx_bytes", is_count, false},
-	{"tx_msgs", is_count, false},
-	{"rx_msgs", is_count, false},
-	{"latency", is_histogram, false},
-	{NULL, NULL, false},
+	{"qpn", is_integer, true},	   {"state", is_json_string, true},
+	{"local", is_word_or_null, false}, {"peer", is_word_or_null, false},
+	{"kind", is_word_or_null, false},  {"tls", is_tls_or_null, false},
+	{"posts", is_count, false},	   {"completions", is_count, false},
+	{"tx_bytes", is_count, false},	   {"rx_bytes", is_count, false},
+	{"tx_msgs", is_count, false},	   {"rx_msgs", is_count, false},
+	{"latency", is_histogram, false},  {NULL, NULL, false},
 };
 
 static const struct member region_members[] = {

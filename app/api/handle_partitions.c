@@ -254,8 +254,10 @@ void handle_partition_delete(struct request *r)
 	rc = stag_store_remove(s->store, param(r, 1),
 			       query_flag(r, "force") ? STAG_STORE_FORCE : 0);
 	daemon_store_put(s);
-	if (rc == EBUSY) {
-		answer_error(r, rc, "?force=true removes it even while it is in use",
+	if (rc == EBUSY || rc == ENOTEMPTY) {
+		answer_error(r, rc,
+			     rc == EBUSY ? "?force=true removes it even while it is in use"
+					 : "?force=true removes it with its data",
 			     stag_store_error());
 		return;
 	}

@@ -93,9 +93,9 @@ static int make_state_directory(const char *state)
 static int make_secrets(const char *state)
 {
 	static const struct secret first[] = {
-		{"nodes", RIGHT_NODE, ""},
-		{"admin", RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN, ""},
-		{"client", RIGHT_READ | RIGHT_WRITE, ""},
+		{.name = "nodes", .rights = RIGHT_NODE},
+		{.name = "admin", .rights = RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN},
+		{.name = "client", .rights = RIGHT_READ | RIGHT_WRITE},
 	};
 	struct secret list[sizeof(first) / sizeof(first[0])];
 	struct secrets secrets = {list, sizeof(first) / sizeof(first[0])};
@@ -154,7 +154,8 @@ void handle_pool_create(struct request *r)
 		answer_fault(r, 409, "exists", NULL, "pool '%s' already exists", name);
 		return;
 	}
-	if (!is_pool_body_complete(r))
+	if (!is_pool_body_complete(r) || !path_check(r, r->body, "secrets", false) ||
+	    !path_check(r, r->body, "roll", false))
 		return;
 	rc = state_of(r, name, state, sizeof(state));
 	if (rc == 0)
@@ -173,12 +174,15 @@ void handle_pool_create(struct request *r)
 void handle_pool_delete(struct request *r)
 {
 	char why[WHY_MAX] = "";
-	int rc = daemon_withdraw(r->daemon, "pool", param(r, 0), why, sizeof(why));
+	int rc = daemon_withdraw(r->daemon, "pool", param(r, 0), query_flag(r, "force"), why,
+				 sizeof(why));
 
 	if (rc == -ENOENT)
-		rc = daemon_withdraw(r->daemon, "watch", param(r, 0), why, sizeof(why));
+		rc = daemon_withdraw(r->daemon, "watch", param(r, 0), false, why, sizeof(why));
 	if (rc == -ENOENT)
 		answer_none(r, "pool", param(r, 0));
+	else if (rc == -EBUSY)
+		answer_error(r, rc, "?force=true removes it, and its values are lost", why);
 	else if (rc != 0)
 		answer_daemon(r, rc, why);
 	else

@@ -66,14 +66,17 @@ static bool is_store_body_complete(struct request *r, const char *path)
 
 void handle_store_create(struct request *r)
 {
-	const char *name = body_text(r, "name", ""), *path = body_text(r, "path", "");
-	bool new_file = *path == '/' && access(path, F_OK) != 0;
+	const char *name = body_text(r, "name", ""), *path;
 	struct settings s;
+	bool new_file;
 
-	if (answer_taken(r, "store", name))
+	if (answer_taken(r, "store", name) ||
+	    !is_store_body_complete(r, body_text(r, "path", "")) ||
+	    !path_check(r, r->body, "path", false))
 		return;
-	if (!is_store_body_complete(r, path) ||
-	    (body_flag(r, "format") && format_store(r, path) != 0))
+	path = body_text(r, "path", "");
+	new_file = *path == '/' && access(path, F_OK) != 0;
+	if (body_flag(r, "format") && format_store(r, path) != 0)
 		return;
 	settings_open(&s);
 	settings_put(&s, r, &conf_store_kind);

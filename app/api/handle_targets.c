@@ -5,9 +5,15 @@
 #include "handle.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/lock.h"
 #include "block_words.h"
 
 void handle_targets(struct request *r)
@@ -50,24 +56,149 @@ static void put_luns(struct settings *s, const json_t *luns)
 	}
 }
 
+/* Checks a field that becomes one of several words in a line: a blank would begin another word, with a meaning of its own. */
+static bool check_word(struct request *r, const json_t *o, const char *field)
+{
+	const char *word = json_string_value(json_object_get(o, field));
+
+	if (!word || !strpbrk(word, " \t"))
+		return true;
+	answer_fault(r, 400, "bad_value", NULL, "'%s' must have no blanks", field);
+	return false;
+}
+
+/* The path without links, which path_check() puts there, must have none either. */
+static bool check_lun(struct request *r, json_t *lun)
+{
+	return check_word(r, lun, "where") && path_check(r, lun, "where", true) &&
+	       check_word(r, lun, "where");
+}
+
+static bool check_luns(struct request *r, json_t *luns)
+{
+	for (size_t i = 0; i < json_array_size(luns); i++)
+		if (!check_lun(r, json_array_get(luns, i)))
+			return false;
+	return true;
+}
+
+static bool check_initiators(struct request *r, json_t *initiators)
+{
+	static const char *const fields[] = {"pattern", "user", "secret_file", "luns"};
+
+	for (size_t i = 0; i < json_array_size(initiators); i++) {
+		json_t *o = json_array_get(initiators, i);
+
+		if (!path_check(r, o, "secret_file", false))
+			return false;
+		for (size_t k = 0; k < sizeof(fields) / sizeof(*fields); k++)
+			if (!check_word(r, o, fields[k]))
+				return false;
+	}
+	return true;
+}
+
+static void put_word(FILE *file, const json_t *o, const char *field, const char *word)
+{
+	const char *value = json_string_value(json_object_get(o, field));
+
+	if (value && *value)
+		fprintf(file, " %s=%s", word, value);
+}
+
+static void put_initiators(struct settings *s, const json_t *initiators)
+{
+	for (size_t i = 0; s->file && i < json_array_size(initiators); i++) {
+		const json_t *o = json_array_get(initiators, i);
+
+		fprintf(s->file, "initiator.%s = %s", json_string_value(json_object_get(o, "name")),
+			json_string_value(json_object_get(o, "pattern")));
+		put_word(s->file, o, "user", "user");
+		put_word(s->file, o, "secret_file", "secret-file");
+		put_word(s->file, o, "luns", "lun");
+		fprintf(s->file, "%s\n",
+			json_is_true(json_object_get(o, "read_only")) ? " ro" : "");
+	}
+}
+
+/* ---- a secret in the body: the INI file knows secrets in files only -------------------------- */
+
+/* Held while a target is made or removed: two requests for one name would write and remove each other's file. */
+static struct lock secrets_lock = LOCK_INITIALIZER;
+
+/* Returns the path of the file for a target's secret, in the daemon's state directory; NULL: no memory. */
+static char *secret_path(struct request *r, const char *name)
+{
+	json_t *status = daemon_status(r->daemon);
+	const char *state = json_string_value(json_object_get(status, "state"));
+	char *path = NULL;
+
+	mkdir(state, 0700);
+	if (asprintf(&path, "%s/target-%s.secret", state, name) < 0)
+		path = NULL;
+	json_decref(status);
+	return path;
+}
+
+/* Writes the secret of the body to a file, which becomes the target's secret-file. Returns false after answering. */
+static bool take_secret(struct request *r, const char *name)
+{
+	const char *secret = body_text(r, "secret", NULL);
+	CLEANUP_FREE char *path = NULL;
+	int rc;
+
+	if (!secret)
+		return path_check(r, r->body, "secret_file", false);
+	if (!body_text(r, "user", NULL) || body_text(r, "secret_file", NULL)) {
+		answer_fault(r, 400, "bad_value", NULL,
+			     "'secret' requires 'user', and replaces 'secret_file'");
+		return false;
+	}
+	path = secret_path(r, name);
+	rc = path ? file_replace(AT_FDCWD, path, secret, strlen(secret), 0600) : -ENOMEM;
+	if (rc == 0 && json_object_set_new(r->body, "secret_file", json_string(path)) != 0)
+		rc = -ENOMEM;
+	if (rc != 0)
+		answer_error(r, rc, NULL, path);
+	return rc == 0;
+}
+
+/* Removes the file that take_secret() made, unless there is a target that uses it. */
+static void drop_secret(struct request *r, const char *name)
+{
+	json_t *there = daemon_service_status(r->daemon, "target", name);
+	CLEANUP_FREE char *path = there ? NULL : secret_path(r, name);
+
+	json_decref(there);
+	if (path)
+		unlink(path);
+}
+
 void handle_target_create(struct request *r)
 {
 	const char *name = body_text(r, "name", "");
 	struct settings s;
 
-	if (answer_taken(r, "target", name))
+	HOLD_FOR_SCOPE(&secrets_lock);
+	if (answer_taken(r, "target", name) || !path_check(r, r->body, "own_secret_file", false) ||
+	    !check_luns(r, json_object_get(r->body, "luns")) ||
+	    !check_initiators(r, json_object_get(r->body, "initiators")) || !take_secret(r, name))
 		return;
 	settings_open(&s);
 	settings_put(&s, r, &conf_target_kind);
 	put_luns(&s, json_object_get(r->body, "luns"));
-	if (settings_apply(&s, r, "target", name) != 0)
-		return;
-	answer_made(r, "target", name);
+	put_initiators(&s, json_object_get(r->body, "initiators"));
+	if (settings_apply(&s, r, "target", name) == 0)
+		answer_made(r, "target", name);
+	else
+		drop_secret(r, name);
 }
 
 void handle_target_delete(struct request *r)
 {
+	HOLD_FOR_SCOPE(&secrets_lock);
 	withdraw_service(r, "target");
+	drop_secret(r, param(r, 0));
 }
 
 /* ---- logical units --------------------------------------------------------------------------- */
@@ -123,6 +254,8 @@ void handle_lun_create(struct request *r)
 			     lun);
 		return;
 	}
+	if (!check_lun(r, r->body))
+		return;
 	if (!lun_words(r->body, text, sizeof(text)))
 		answer_fault(r, 400, "bad_value", NULL, "'where' is too long");
 	else if (set_lun(r, lun, text))
@@ -137,8 +270,9 @@ void handle_lun_delete(struct request *r)
 
 	if (!is_target(r))
 		return;
-	if (*param(r, 1) < '0' || *param(r, 1) > '9' || *end || lun > 255) {
-		answer_fault(r, 400, "bad_lun", NULL, "a LUN must be a number from 0 to 255");
+	if (*param(r, 1) < '0' || *param(r, 1) > '9' || *end || lun > CONF_LUN_MOST) {
+		answer_fault(r, 400, "bad_lun", NULL, "a LUN must be a number from 0 to %d",
+			     CONF_LUN_MOST);
 		return;
 	}
 	there = lun_of(r, (int)lun);

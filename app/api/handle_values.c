@@ -4,6 +4,7 @@
  */
 #include "handle.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #define LIST_MAX   1000
 #define LIST	   100
+#define LOOK_MAX   50000      /* names that one request looks at: a match may be rare */
 #define FIRST_ROOM (64 << 10) /* first buffer for a value of unknown length */
 
 static void answer_value_error(struct request *r, struct daemon_pool *p, int error)
@@ -69,13 +71,54 @@ static json_t *entry_json(const struct stag_pool_entry *e)
 			 "version", (json_int_t)e->version);
 }
 
+/*
+ * Returns whether a name matches a pattern with * and ?, in letters of either case. Not fnmatch(), which takes exponential time for
+ * a pattern with many stars.
+ */
+static bool name_matches(const char *pattern, const char *name)
+{
+	const char *star = NULL,
+		   *from = NULL; /* the last star, and the first byte behind what it stands for */
+
+	while (*name) {
+		if (*pattern == '*') {
+			star = ++pattern;
+			from = name;
+		} else if (*pattern == '?' ||
+			   tolower((unsigned char)*pattern) == tolower((unsigned char)*name)) {
+			pattern++;
+			name++;
+		} else if (star) {
+			pattern = star;
+			name = ++from;
+		} else {
+			return false;
+		}
+	}
+	return pattern[strspn(pattern, "*")] == '\0';
+}
+
+/* Lists names from e->cursor on. Returns false at the end, or on an error (errno). */
+static bool list_values(struct stag_pool *pool, struct stag_pool_entry *e, const char *pattern,
+			uint64_t limit, json_t *list)
+{
+	for (unsigned int n = 0; json_array_size(list) < limit && n < LOOK_MAX; n++) {
+		if (!stag_pool_next(pool, e))
+			return false;
+		if (!pattern || name_matches(pattern, e->name))
+			json_array_append_new(list, entry_json(e));
+	}
+	return true;
+}
+
 void handle_values(struct request *r)
 {
+	const char *pattern = target_query(&r->target, "match");
 	uint64_t limit = LIST, after = 0;
 	struct stag_pool_entry e = {0};
 	json_t *list = json_array();
 	struct daemon_pool *p = NULL;
-	bool more = true;
+	bool more;
 
 	if (query_number(r, "limit", LIST_MAX, &limit) &&
 	    query_number(r, "after", INT64_MAX, &after))
@@ -85,8 +128,7 @@ void handle_values(struct request *r)
 		return;
 	}
 	e.cursor = after;
-	while (json_array_size(list) < limit && (more = stag_pool_next(p->client, &e)))
-		json_array_append_new(list, entry_json(&e));
+	more = list_values(p->client, &e, pattern, limit, list);
 	if (!more && errno != 0) {
 		answer_value_error(r, p, errno);
 		json_decref(list);

@@ -92,6 +92,7 @@ static void *history_thread(void *arg)
 	struct history *h = arg;
 	uint64_t next = clock_ns();
 	struct snapshot now;
+	json_t *own;
 
 	lock_acquire(&h->lock);
 	while (!h->stopping) {
@@ -103,7 +104,9 @@ static void *history_thread(void *arg)
 			snapshot_free(&now);
 			break;
 		}
-		json_array_append_new(now.daemons, daemon_status(h->daemon));
+		own = daemon_status(h->daemon);
+		json_array_append_new(now.daemons, own);
+		now.own = own;
 		history_append(h, &now);
 		next = clock_ns() > next + NS_PER_S ? clock_ns() : next + NS_PER_S;
 		sleep_until(h, next);

@@ -24,8 +24,9 @@ json_t *history_json(struct history *h, double since);
 
 /* The reports of one moment. */
 struct snapshot {
-	json_t *daemons; /* status of each daemon */
-	json_t *lives;	 /* counters of each process */
+	json_t *daemons;   /* status of each daemon */
+	const json_t *own; /* one of daemons: that which samples; NULL: none */
+	json_t *lives;	   /* counters of each process */
 };
 
 /* Returns an object with a number for each series; a rate needs both snapshots, of which `before` may be empty. */

@@ -5,6 +5,9 @@
  * Counters are compared with those of the same process: a restarted one begins at 0, and has no rate at first. A rate is computed
  * over the time between the two readings of the counters, not between the snapshots, which a hung process may have delayed. The
  * reports of processes are not trusted: only numbers are used, and they may have any value.
+ *
+ * One node of each pool is sampled, its primary. Several daemons of a machine may report one: another pool may have the same name,
+ * and a node that stood still believes to be primary until it reads the roll.
  */
 #include "history.h"
 
@@ -18,6 +21,7 @@
 
 struct making {
 	json_t *series;
+	const json_t *daemons, *own; /* of the snapshot */
 	double seconds; /* seconds between the two readings of the current object; 0: no new reading */
 };
 
@@ -154,12 +158,53 @@ static void put_state(struct making *m, const char *prefix, const json_t *now, c
 	put_gauge(m, prefix, "used", now);
 }
 
+static json_int_t epoch_of(const json_t *o)
+{
+	return json_integer_value(json_object_get(o, "epoch"));
+}
+
+/*
+ * Returns whether o is of the pool that the sampling daemon serves or watches by this name, and not from an earlier epoch; true if it
+ * has none.
+ */
+static bool is_own_pool(const struct making *m, const json_t *o)
+{
+	static const char *const lists[] = {"pools", "watches"};
+	const json_t *own, *uuid;
+
+	for (size_t i = 0; i < 2; i++) {
+		own = same_in(json_object_get(m->own, lists[i]), "name",
+			      json_object_get(o, "name"));
+		uuid = json_object_get(own, "uuid");
+		if (uuid)
+			return json_equal(json_object_get(o, "uuid"), uuid) &&
+			       epoch_of(o) >= epoch_of(own);
+	}
+	return true;
+}
+
+/* Returns the primary of this pool with the highest epoch, or NULL. */
+static const json_t *primary_of(const struct making *m, const json_t *name)
+{
+	const json_t *o, *found = NULL;
+	size_t i, j;
+	json_t *d;
+
+	json_array_foreach (m->daemons, i, d)
+		json_array_foreach (json_object_get(d, "pools"), j, o)
+			if (json_equal(json_object_get(o, "name"), name) &&
+			    strcmp(text_of(o, "role"), "primary") == 0 && is_own_pool(m, o) &&
+			    (!found || epoch_of(o) > epoch_of(found)))
+				found = o;
+	return found;
+}
+
 /* Samples the pool at its primary; the other nodes have no clients. */
 static void sample_pool(struct making *m, const json_t *now, const json_t *before)
 {
 	char prefix[128];
 
-	if (strcmp(text_of(now, "role"), "primary") != 0)
+	if (primary_of(m, json_object_get(now, "name")) != now)
 		return;
 	prefix_of(prefix, sizeof(prefix), "pool", now);
 	put_state(m, prefix, now, before);
@@ -177,7 +222,8 @@ static void sample_watch(struct making *m, const json_t *now, const json_t *befo
 
 	prefix_of(prefix, sizeof(prefix), "pool", now);
 	snprintf(key, sizeof(key), "%s/changes_per_s", prefix);
-	if (json_is_true(json_object_get(now, "answers")) && !json_object_get(m->series, key))
+	if (json_is_true(json_object_get(now, "answers")) && is_own_pool(m, now) &&
+	    !json_object_get(m->series, key))
 		put_state(m, prefix, now, before);
 }
 
@@ -193,7 +239,8 @@ static void sample_reads(struct making *m, const json_t *daemon, const json_t *l
 
 	set_seconds(m, live, live_before);
 	if (json_array_size(json_object_get(daemon, "pools")) != 1 || !json_is_integer(a) ||
-	    !json_is_integer(b) || strcmp(text_of(pool, "role"), "primary") != 0 || m->seconds == 0)
+	    !json_is_integer(b) || m->seconds == 0 ||
+	    primary_of(m, json_object_get(pool, "name")) != pool)
 		return;
 	prefix_of(prefix, sizeof(prefix), "pool", pool);
 	bytes /= m->seconds;
@@ -288,7 +335,7 @@ static void sample_daemons(struct making *m, const struct snapshot *now,
 
 json_t *series_of(const struct snapshot *now, const struct snapshot *before)
 {
-	struct making m = {.series = json_object()};
+	struct making m = {.series = json_object(), .daemons = now->daemons, .own = now->own};
 
 	sample_daemons(&m, now, before, "pools", "pool");
 	sample_daemons(&m, now, before, "watches", "watch");

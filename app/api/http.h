@@ -6,13 +6,16 @@
  *	target.c     parses the path and the query of a request
  *	route.c      the table of requests, and lookup in it
  *	body.c       parses a JSON body and checks it against the fields of its route
- *	guard.c      decides whether a request is allowed: token, Host, Origin, Sec-Fetch-Site
+ *	guard.c      decides whether a request is allowed: token and role, Host, Origin, Sec-Fetch-Site
  *	  (all of these are pure: no sockets, no daemon; tests/fuzz/fuzz_api.c feeds them)
  *	answer.c     builds a handler's answer
  *	listener.c   sockets to listen on
+ *	lobby.c      connections that have not sent a request yet
  *	timeouts.c   connections and their deadlines
  *	server.c     callbacks of libmicrohttpd: a request from its first byte to its answer
+ *	audit.c      reports requests to the audit log
  *	stream.c     the stream of events
+ *	paths.c      which paths a request may name
  *	handle*.c    the handlers, in a table by the names of the routes
  *	fill.c       a build-time program: prints the tables into openapi.yaml and the documents
  *
@@ -27,6 +30,8 @@
 #include <stdint.h>
 #include <jansson.h>
 
+#include "access.h"
+
 struct conf_kind;
 
 /* ---- fault.c ---------------------------------------------------------------------- */
@@ -34,10 +39,11 @@ struct conf_kind;
 /* The reason why a request failed. */
 struct fault {
 	int status;
-	const char *code;  /* an identifier for programs; a string literal */
-	char message[320]; /* names the object and the cause */
-	char next[200];	   /* what to do next; may be empty */
-	char allow[48];	   /* with 405: the allowed methods */
+	const char *code;   /* an identifier for programs; a string literal */
+	char message[320];  /* names the object and the cause */
+	char next[200];	    /* what to do next; may be empty */
+	char allow[48];	    /* with 405: the allowed methods */
+	char location[280]; /* with 426: where a browser is redirected to; may be empty */
 };
 
 /* Fills f and returns -EBADMSG, so that a check can return its result. next may be NULL. */
@@ -100,6 +106,7 @@ struct field {
 
 /* The names of routes, one for each handler; route_word() returns the operationId. */
 #define ROUTE_NAMES(X)                                                                             \
+	X(health)                                                                                  \
 	X(status)                                                                                  \
 	X(reload)                                                                                  \
 	X(daemons)                                                                                 \
@@ -145,6 +152,10 @@ struct field {
 	X(events)                                                                                  \
 	X(event_stream)                                                                            \
 	X(history)                                                                                 \
+	X(audit)                                                                                   \
+	X(tokens)                                                                                  \
+	X(token_create)                                                                            \
+	X(token_revoke)                                                                            \
 	X(metrics)                                                                                 \
 	X(openapi)                                                                                 \
 	X(console)                                                                                 \
@@ -163,7 +174,8 @@ struct route {
 	const struct field *fields;	 /* BODY_JSON; ends with an entry without a name */
 	const struct conf_kind *section; /* whose settings are further fields; NULL: none */
 	const char *queries;		 /* allowed query parameters, separated by blanks */
-	bool open; /* requires no token, and links from other sites are allowed */
+	enum role
+		role; /* that it requires; ROLE_NONE: no token, and links from other sites are allowed */
 };
 
 extern const struct route routes[];
@@ -202,19 +214,29 @@ bool accepts_gzip(const char *header); /* value: of Accept-Encoding; NULL: absen
 struct credentials {
 	const char *host, *origin, *site, *mode, *authorization, *type;
 	const char *local; /* our address that the client connected to; NULL: a Unix socket */
+	enum role peer;	   /* what the peer may do by its user id; ROLE_NONE on TCP */
 	bool repeated;	   /* one of these headers occurs twice */
 };
 
 /* The rules of a listener. */
 struct guard {
-	bool is_private;   /* a Unix socket, whose file mode decides who may connect */
-	const char *token; /* NULL: none */
+	bool is_private;   /* a Unix socket: the kernel says who the peer is */
 	const char *hosts; /* accepted in Host: names and addresses, each between blanks */
 };
 
-/* Returns 0, or -EBADMSG and a fault: 400, 401, 403, 415, 421. Checks Content-Type if the route takes a body. */
-int guard_check(const struct guard *g, const struct credentials *c, const struct route *route,
-		struct fault *f);
+/* The client, as far as it has proven who it is. */
+struct who {
+	enum role role;
+	char token[NAME_LEN];		    /* its token's name; empty: none */
+	unsigned char hash[TOKEN_HASH_LEN]; /* of the token, to recognise it after a reload */
+};
+
+/*
+ * Returns 0 and who it is, or -EBADMSG and a fault: 400, 401, 403, 415, 421. Checks Content-Type if the route takes a body. who is
+ * set as far as it is known even if the request is refused.
+ */
+int guard_check(const struct guard *g, const struct access *access, const struct credentials *c,
+		const struct route *route, struct who *who, struct fault *f);
 /* Extracts the host from "HOST[:PORT]", in lower case and without brackets. Returns false if it is invalid. */
 bool host_name(const char *host, char *name, size_t size);
 
@@ -243,6 +265,7 @@ struct request {
 	struct match match;
 	struct fault fault; /* status 0: no fault yet */
 	enum method method;
+	struct who who;
 	bool begun, refused;
 	char *bytes; /* the raw body */
 	size_t length, room, bound, dropped;

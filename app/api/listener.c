@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <grp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 #include "base/cleanup.h"
 
-#define BACKLOG 128
+#define BACKLOG 4096
 
 /* ---- addresses ------------------------------------------------------------------------ */
 
@@ -71,14 +72,14 @@ int listener_address(const char *listen, struct sockaddr_storage *a, socklen_t *
 
 /* ---- TCP ------------------------------------------------------------------------------- */
 
-static int listen_on_address(const struct sockaddr *a, socklen_t len, int *fd)
+/* mode: of a Unix socket; set before bind(), so that the socket never has another one (unix(7)). */
+static int listen_on_address(const struct sockaddr *a, socklen_t len, mode_t mode, int *fd)
 {
-	*fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	*fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (*fd < 0)
 		return -errno;
 	if (a->sa_family == AF_UNIX)
-		fchmod(*fd,
-		       0600); /* set before bind(), so that the socket never has another mode (unix(7)) */
+		fchmod(*fd, mode);
 	else
 		setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 	if (bind(*fd, a, len) == 0 && listen(*fd, BACKLOG) == 0)
@@ -98,7 +99,7 @@ int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t 
 	int rc = listener_address(listen, &a, &len, &is_loopback);
 
 	if (rc == 0)
-		rc = listen_on_address((struct sockaddr *)&a, len, &d->fd);
+		rc = listen_on_address((struct sockaddr *)&a, len, 0, &d->fd);
 	if (rc != 0) {
 		snprintf(why, size, "%s: %s", listen,
 			 rc == -EINVAL ? "not a literal address of this machine" : strerror(-rc));
@@ -124,26 +125,48 @@ static void remove_stale_socket(const struct sockaddr_un *a)
 		unlink(a->sun_path);
 }
 
-int listener_open_unix(struct listener *d, const char *path, char *why, size_t size)
+/* The socket is made for its owner alone; only then is it given to the group. */
+static int give_to_group(const char *path, const char *group)
+{
+	const struct group *gr = getgrnam(group);
+
+	if (!gr)
+		return -ENOENT;
+	if (lchown(path, (uid_t)-1, gr->gr_gid) != 0 || chmod(path, 0660) != 0)
+		return -errno;
+	return 0;
+}
+
+static int open_unix(struct listener *d, const char *path, const char *group)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	struct stat st;
-	int rc = strlen(path) < sizeof(a.sun_path) ? 0 : -ENAMETOOLONG;
+	int rc;
 
-	if (rc == 0) {
-		strcpy(a.sun_path, path);
-		remove_stale_socket(&a);
-		rc = listen_on_address((struct sockaddr *)&a, sizeof(a), &d->fd);
-	}
-	if (rc == 0)
-		d->path = strdup(path);
-	if (rc == 0 && d->path && lstat(path, &st) == 0) {
-		d->device = st.st_dev;
-		d->inode = st.st_ino;
-		return 0;
-	}
-	snprintf(why, size, "%s: %s", path, strerror(rc ? -rc : ENOMEM));
-	return rc ? rc : -ENOMEM;
+	if (strlen(path) >= sizeof(a.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(a.sun_path, path);
+	remove_stale_socket(&a);
+	rc = listen_on_address((struct sockaddr *)&a, sizeof(a), 0600, &d->fd);
+	if (rc != 0)
+		return rc;
+	d->path = strdup(path);
+	if (!d->path || lstat(path, &st) != 0)
+		return -ENOMEM;
+	d->device = st.st_dev;
+	d->inode = st.st_ino;
+	return group ? give_to_group(path, group) : 0;
+}
+
+int listener_open_unix(struct listener *d, const char *path, const char *group, char *why,
+		       size_t size)
+{
+	int rc = open_unix(d, path, group);
+
+	if (rc != 0)
+		snprintf(why, size, "%s: %s%s%s", path, strerror(-rc),
+			 group ? "; it is for the group " : "", group ? group : "");
+	return rc;
 }
 
 void listener_close(struct listener *d)

@@ -74,12 +74,25 @@ static const struct field change_fields[] = {
 };
 
 static const struct field lun_fields[] = {
-	{"lun", FIELD_NUMBER, .required = true, .most = 255, .help = "Number of the unit."},
+	{"lun", FIELD_NUMBER, .required = true, .most = CONF_LUN_MOST,
+	 .help = "Number of the unit."},
 	{"where", FIELD_TEXT, .required = true,
-	 .help = "store:STORE/PARTITION, or a file or block device."},
+	 .help = "store:STORE/PARTITION, a partition of another store as PATH:PARTITION, or a file "
+		 "or block device."},
 	{"read_only", FIELD_FLAG, .help = "Refuse writes."},
 	{"write_back", FIELD_FLAG, .help = "A write is durable only after a flush."},
 	{"block", FIELD_NUMBER, .least = 512, .most = 4096, .help = "Block size: 512 or 4096."},
+	{0},
+};
+
+static const struct field initiator_fields[] = {
+	{"name", FIELD_NAME, .required = true, .help = "Name of the line, for people."},
+	{"pattern", FIELD_TEXT, .required = true,
+	 .help = "Name of an initiator, or a pattern with * and ?."},
+	{"user", FIELD_TEXT, .help = "CHAP user that it logs in as; requires secret_file."},
+	{"secret_file", FIELD_TEXT, .help = "File whose first line is that user's secret."},
+	{"luns", FIELD_TEXT, .help = "Units that it sees, such as 0,2,8-15; without it, all."},
+	{"read_only", FIELD_FLAG, .help = "It may only read."},
 	{0},
 };
 
@@ -87,6 +100,11 @@ static const struct field target_fields[] = {
 	{"name", FIELD_NAME, .required = true, .help = "Name of the section."},
 	{"luns", FIELD_OBJECTS, .fields = lun_fields, .schema = "NewLun",
 	 .help = "Its logical units."},
+	{"secret", FIELD_SECRET,
+	 .help = "The secret of user, 12 characters or more, instead of secret_file: the daemon "
+		 "keeps it in a file of its own."},
+	{"initiators", FIELD_OBJECTS, .fields = initiator_fields, .schema = "NewInitiator",
+	 .help = "Initiators that may log in; without it, all may."},
 	{0},
 };
 
@@ -95,68 +113,80 @@ static const struct field reap_fields[] = {
 	{0},
 };
 
+static const char *const roles[] = {"look", "operate", "administer", NULL};
+
+static const struct field token_fields[] = {
+	{"name", FIELD_NAME, .required = true, .help = "Name of the token."},
+	{"role", FIELD_CHOICE, .required = true, .words = roles,
+	 .help = "What its bearer may do: look, operate or administer."},
+	{0},
+};
+
 /* ---- the routes ------------------------------------------------------------------------------- */
 
-#define GET(path, name, queries)                                                                   \
+#define LOOK	   ROLE_LOOK
+#define OPERATE	   ROLE_OPERATE
+#define ADMINISTER ROLE_ADMINISTER
+
+#define GET(path, name, queries) GET_AS(LOOK, path, name, queries)
+#define GET_AS(role, path, name, queries)                                                          \
 	{                                                                                          \
-		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, false              \
+		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, role               \
 	}
-#define OPEN(path, name)                                                                           \
+#define OPEN(path, name) GET_AS(ROLE_NONE, path, name, "")
+#define POST(role, path, name, fields)                                                             \
 	{                                                                                          \
-		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, NULL, "", true                    \
-	}
-#define POST(path, name, fields)                                                                   \
-	{                                                                                          \
-		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, NULL, "", false                \
+		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, NULL, "", role                 \
 	}
 /* Creates a section of the INI file. */
 #define CREATE(path, name, fields, section)                                                        \
 	{                                                                                          \
-		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, section, "", false             \
+		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, section, "", ADMINISTER        \
 	}
-#define DELETE(path, name, queries)                                                                \
+#define DELETE(role, path, name, queries)                                                          \
 	{                                                                                          \
-		METHOD_DELETE, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, false           \
+		METHOD_DELETE, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, role            \
 	}
 
 const struct route routes[] = {
+	OPEN(V1 "/health", health),
 	GET(V1 "/status", status, ""),
-	POST(V1 "/reload", reload, no_fields),
+	POST(OPERATE, V1 "/reload", reload, no_fields),
 	GET(V1 "/daemons", daemons, ""),
 
 	GET(V1 "/pools", pools, ""),
 	CREATE(V1 "/pools", pool_create, pool_fields, &conf_pool_kind),
 	GET(V1 "/pools/{pool}", pool, ""),
-	DELETE(V1 "/pools/{pool}", pool_delete, ""),
-	POST(V1 "/pools/{pool}/switchover", pool_switchover, switchover_fields),
-	DELETE(V1 "/pools/{pool}/nodes/{node}", pool_forget, ""),
-	GET(V1 "/pools/{pool}/values", values, "limit after"),
-	GET(V1 "/pools/{pool}/values/{value}", value_get, ""),
+	DELETE(ADMINISTER, V1 "/pools/{pool}", pool_delete, "force"),
+	POST(OPERATE, V1 "/pools/{pool}/switchover", pool_switchover, switchover_fields),
+	DELETE(ADMINISTER, V1 "/pools/{pool}/nodes/{node}", pool_forget, ""),
+	GET_AS(OPERATE, V1 "/pools/{pool}/values", values, "limit after match"),
+	GET_AS(OPERATE, V1 "/pools/{pool}/values/{value}", value_get, ""),
 	{METHOD_PUT, V1 "/pools/{pool}/values/{value}", ROUTE_value_put, BODY_BYTES, NULL, NULL, "",
-	 false},
-	DELETE(V1 "/pools/{pool}/values/{value}", value_delete, ""),
+	 OPERATE},
+	DELETE(OPERATE, V1 "/pools/{pool}/values/{value}", value_delete, ""),
 
 	GET(V1 "/stores", stores, ""),
 	CREATE(V1 "/stores", store_create, store_fields, &conf_store_kind),
 	GET(V1 "/stores/{store}", store, ""),
-	DELETE(V1 "/stores/{store}", store_delete, ""),
-	POST(V1 "/stores/{store}/check", store_check, check_fields),
-	POST(V1 "/stores/{store}/grow", store_grow, grow_fields),
+	DELETE(ADMINISTER, V1 "/stores/{store}", store_delete, ""),
+	POST(OPERATE, V1 "/stores/{store}/check", store_check, check_fields),
+	POST(ADMINISTER, V1 "/stores/{store}/grow", store_grow, grow_fields),
 	GET(V1 "/stores/{store}/partitions", partitions, ""),
-	POST(V1 "/stores/{store}/partitions", partition_create, partition_fields),
+	POST(ADMINISTER, V1 "/stores/{store}/partitions", partition_create, partition_fields),
 	GET(V1 "/stores/{store}/partitions/{partition}", partition, ""),
 	{METHOD_PATCH, V1 "/stores/{store}/partitions/{partition}", ROUTE_partition_change,
-	 BODY_JSON, change_fields, NULL, "", false},
-	DELETE(V1 "/stores/{store}/partitions/{partition}", partition_delete, "force"),
+	 BODY_JSON, change_fields, NULL, "", ADMINISTER},
+	DELETE(ADMINISTER, V1 "/stores/{store}/partitions/{partition}", partition_delete, "force"),
 
 	GET(V1 "/targets", targets, ""),
 	CREATE(V1 "/targets", target_create, target_fields, &conf_target_kind),
 	GET(V1 "/targets/{target}", target, ""),
-	DELETE(V1 "/targets/{target}", target_delete, ""),
+	DELETE(ADMINISTER, V1 "/targets/{target}", target_delete, ""),
 	GET(V1 "/targets/{target}/sessions", sessions, ""),
 	GET(V1 "/targets/{target}/stags", stags, "limit"),
-	POST(V1 "/targets/{target}/luns", lun_create, lun_fields),
-	DELETE(V1 "/targets/{target}/luns/{lun}", lun_delete, ""),
+	POST(ADMINISTER, V1 "/targets/{target}/luns", lun_create, lun_fields),
+	DELETE(ADMINISTER, V1 "/targets/{target}/luns/{lun}", lun_delete, ""),
 
 	GET(V1 "/processes", processes, ""),
 	GET(V1 "/processes/{pid}", process, ""),
@@ -165,14 +195,18 @@ const struct route routes[] = {
 
 	GET(V1 "/heaps", heaps, ""),
 	GET(V1 "/heaps/{heap}", heap, "blocks check"),
-	POST(V1 "/heaps/{heap}/reap", heap_reap, reap_fields),
-	POST(V1 "/heaps/{heap}/trim", heap_trim, no_fields),
-	DELETE(V1 "/heaps/{heap}", heap_delete, "force"),
+	POST(OPERATE, V1 "/heaps/{heap}/reap", heap_reap, reap_fields),
+	POST(OPERATE, V1 "/heaps/{heap}/trim", heap_trim, no_fields),
+	DELETE(ADMINISTER, V1 "/heaps/{heap}", heap_delete, "force"),
 
 	GET(V1 "/doctor", doctor, ""),
 	GET(V1 "/events", events, "since limit"),
 	GET(V1 "/events/stream", event_stream, "since"),
 	GET(V1 "/history", history, "since"),
+	GET_AS(ADMINISTER, V1 "/audit", audit, "since limit"),
+	GET_AS(ADMINISTER, V1 "/tokens", tokens, ""),
+	POST(ADMINISTER, V1 "/tokens", token_create, token_fields),
+	DELETE(ADMINISTER, V1 "/tokens/{token}", token_revoke, ""),
 	GET("/metrics", metrics, ""),
 	OPEN("/openapi.json", openapi),
 	OPEN("/", console),
@@ -230,13 +264,31 @@ static bool path_matches(const char *path, const struct target *t, struct match 
 	return i == t->num_segments;
 }
 
-/* Refuses unusual characters in parameters; only a value's name may have them. */
+static bool is_param(const char *path, const char *param)
+{
+	return strncmp(path, param, strlen(param)) == 0;
+}
+
+/* Accepts OWNER/NAME; stag_heap_attach(3) says which names are valid. */
+static bool is_owned_name(const char *text)
+{
+	const char *slash = strchr(text, '/');
+
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f || *p == '\\')
+			return false;
+	return slash && slash > text && slash[1] && slash[1] != '.' && !strchr(slash + 1, '/') &&
+	       utf8_is_valid(text, strlen(text));
+}
+
+/* Refuses unusual characters in parameters; only a value's name may have them, and a heap's name its owner. */
 static int check_params(const struct route *r, const struct target *t, struct fault *f)
 {
 	const char *path = r->path + 1;
 
 	for (unsigned int i = 0; i < t->num_segments; i++) {
-		if (t->odd[i] && strncmp(path, "{value}", 7) != 0)
+		if (t->odd[i] && !is_param(path, "{value}") &&
+		    !(is_param(path, "{heap}") && is_owned_name(t->segments[i])))
 			return fault_set(
 				f, 400, "bad_path", NULL,
 				"a name in the path contains a slash, a control character or "
@@ -288,6 +340,7 @@ int route_find(const struct target *t, enum method method, struct match *m, stru
 			return check_params(m->route, t, f) ?: check_queries(m->route, t, f);
 		add_allowed(allow, sizeof(allow), routes[i].method);
 	}
+	m->route = NULL;
 	if (!*allow)
 		return fault_set(f, 404, "no_such_path", "GET /openapi.json lists every path",
 				 "there is no such path");

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "daemon.h"
@@ -26,6 +27,7 @@
 #define HELD_MAX      (VALUE_MAX + (64ull << 20)) /* limit of all bodies together */
 #define DROPPED_MAX   (64u << 20) /* bytes read beyond the limit before the connection is cut off */
 #define INACTIVE_S    60
+#define STACK_SIZE    (1u << 20)
 #define LAST_WORDS_MS 1000
 
 /* ---- answers -------------------------------------------------------------------------- */
@@ -66,7 +68,7 @@ static struct MHD_Response *make_response(struct request *r, const struct client
 	struct MHD_Response *response;
 
 	if (a->stream)
-		return stream_response(r->api, conn->fd, a->since);
+		return stream_response(r->api, conn->fd, &r->who, a->since);
 	if (a->fixed)
 		return MHD_create_response_from_buffer(a->length, (void *)(uintptr_t)a->fixed,
 						       MHD_RESPMEM_PERSISTENT);
@@ -83,6 +85,10 @@ static void answer_with_fault(struct request *r)
 	struct fault f = r->fault;
 
 	answer_json(r, f.status, fault_json(&f));
+	if (*f.location) { /* a browser is led to where it should have gone */
+		r->answer.status = 308;
+		snprintf(r->answer.location, sizeof(r->answer.location), "%s", f.location);
+	}
 	if (r->answer.status >= 400)
 		atomic_fetch_add(&r->api->refused, 1);
 }
@@ -101,6 +107,7 @@ static void add_headers(const struct request *r, struct MHD_Response *response)
 	add_header(response, "Vary", a->varies ? "Accept-Encoding" : NULL);
 	if (r->fault.status == 401)
 		add_header(response, "WWW-Authenticate", "Bearer realm=\"stagd\"");
+	add_header(response, "Upgrade", r->fault.status == 426 ? "TLS/1.3" : NULL);
 	if (r->refused) /* part of the body may not have been read */
 		add_header(response, "Connection", "close");
 }
@@ -110,6 +117,7 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
 	struct MHD_Response *response;
 	enum MHD_Result rc;
 
+	audit_request(r, client_conn_of(c)->fd);
 	if (r->fault.status)
 		answer_with_fault(r);
 	response = make_response(r, client_conn_of(c));
@@ -123,7 +131,7 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
 		return MHD_NO;
 	add_headers(r, response);
 	if (r->answer.stream)
-		timeouts_works(&r->api->timeouts, client_conn_of(c));
+		timeouts_streams(&r->api->timeouts, client_conn_of(c));
 	else
 		timeouts_answers(&r->api->timeouts, client_conn_of(c), r->answer.length);
 	rc = MHD_queue_response(c, (unsigned int)r->answer.status, response);
@@ -185,6 +193,28 @@ static const char *local_address(struct MHD_Connection *c, char *text, size_t si
 	return address ? inet_ntop(a.ss_family, address, text, (socklen_t)size) : NULL;
 }
 
+/* Returns what the peer of a Unix socket may do: everything, if it is this user or root. */
+static enum role peer_role(struct api *api, struct MHD_Connection *c)
+{
+	const struct client_conn *conn = client_conn_of(c);
+	socklen_t len = sizeof(struct ucred);
+	struct ucred peer;
+
+	if (!conn || getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+		return ROLE_NONE;
+	if (peer.uid == geteuid() || peer.uid == 0)
+		return ROLE_ADMINISTER;
+	HOLD_FOR_SCOPE(&api->lock);
+	return api->socket_role;
+}
+
+struct access *api_access(struct api *api)
+{
+	HOLD_FOR_SCOPE(&api->lock);
+
+	return access_get(api->access);
+}
+
 /* Checks the body's announced length. */
 static int check_length(struct request *r, const struct heads *h)
 {
@@ -209,21 +239,46 @@ static int check_length(struct request *r, const struct heads *h)
 	return 0;
 }
 
+/* Leads a browser that asks for a page to https; a client that has sent its token in the clear is told so. */
+static int refuse_plain(struct request *r, const struct credentials *c, const struct fault *guarded)
+{
+	if (guarded && (guarded->status == 400 || guarded->status == 421))
+		r->fault = *guarded;
+	else
+		fault_set(&r->fault, 426, "tls_required",
+			  c->authorization ? "the token has crossed the network in the clear: "
+					     "revoke it, and use https://"
+					   : "use https://",
+			  "this port requires TLS");
+	if (r->match.route && r->match.route->role == ROLE_NONE && r->method == METHOD_GET &&
+	    r->fault.status == 426 && c->host)
+		snprintf(r->fault.location, sizeof(r->fault.location), "https://%.255s/", c->host);
+	return -EBADMSG;
+}
+
 /* Returns 0, or -EBADMSG and r->fault. */
 static int check_head(struct request *r, struct MHD_Connection *c)
 {
 	struct heads h = {0};
 	struct fault guarded;
 	char local[INET6_ADDRSTRLEN];
-	int rc;
+	struct access *access;
+	int rc, refused;
 
 	MHD_get_connection_values(c, MHD_HEADER_KIND, take_header, &h);
 	h.c.local = local_address(c, local, sizeof(local));
+	if (r->listener->guard.is_private)
+		h.c.peer = peer_role(r->api, c);
 	if (r->fault.status) /* the path is invalid */
 		return -EBADMSG;
 	rc = route_find(&r->target, r->method, &r->match, &r->fault);
-	if (guard_check(&r->listener->guard, &h.c, rc == 0 ? r->match.route : NULL, &guarded) !=
-	    0) {
+	access = api_access(r->api);
+	refused = guard_check(&r->listener->guard, access, &h.c, rc == 0 ? r->match.route : NULL,
+			      &r->who, &guarded);
+	access_put(access);
+	if (r->listener->refuses)
+		return refuse_plain(r, &h.c, refused ? &guarded : NULL);
+	if (refused) {
 		r->fault = guarded;
 		return -EBADMSG;
 	}
@@ -290,6 +345,8 @@ static enum MHD_Result receive_body(struct request *r, struct MHD_Connection *c,
 
 static void release_body(struct request *r)
 {
+	if (r->bytes) /* it may hold a secret */
+		explicit_bzero(r->bytes, r->length);
 	free(r->bytes);
 	atomic_fetch_sub(&r->api->held, r->room);
 	r->bytes = NULL;
@@ -373,15 +430,18 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **context,
 static void on_connection(void *arg, struct MHD_Connection *c, void **context,
 			  enum MHD_ConnectionNotificationCode what)
 {
-	struct timeouts *p = &((struct listener *)arg)->api->timeouts;
+	const struct listener *d = arg;
+	struct timeouts *p = &d->api->timeouts;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
 		*context = timeouts_admit(
 			p,
-			MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+			MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+			d->guard.is_private);
 	} else if (*context) {
 		timeouts_dismiss(p, *context);
 		*context = NULL;
+		lobby_wake(&d->api->lobby);
 	}
 }
 
@@ -397,27 +457,29 @@ static void discard_log(void *arg, const char *fmt, va_list ap)
 
 /* ---- start and stop -------------------------------------------------------------------------------- */
 
+/* Connections come from the lobby, which keeps to the limit; libmicrohttpd's own has room for those that are ending. */
 static int listener_serve(struct listener *d)
 {
 	const unsigned int flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-				   MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+				   MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG |
+				   MHD_USE_NO_LISTEN_SOCKET | (d->is_tls ? MHD_USE_TLS : 0);
+	const unsigned int limit = 2 * d->api->connections + d->api->max_streams + 64;
+	struct MHD_OptionItem secure[] = {
+		{MHD_OPTION_HTTPS_MEM_CERT, 0, d->api->tls_cert},
+		{MHD_OPTION_HTTPS_MEM_KEY, 0, d->api->tls_key},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, "NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+		{MHD_OPTION_END, 0, NULL}};
 
 	d->mhd = MHD_start_daemon(
 		flags, 0, NULL, NULL, on_request, d, MHD_OPTION_EXTERNAL_LOGGER, discard_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, d->fd, MHD_OPTION_CONNECTION_LIMIT, d->api->connections,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)INACTIVE_S,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX, MHD_OPTION_STRICT_FOR_CLIENT,
-		1, MHD_OPTION_URI_LOG_CALLBACK, on_target, d, MHD_OPTION_UNESCAPE_CALLBACK,
+		MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned int)INACTIVE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX,
+		MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_SIZE, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		MHD_OPTION_URI_LOG_CALLBACK, on_target, d, MHD_OPTION_UNESCAPE_CALLBACK,
 		keep_encoded, d, MHD_OPTION_NOTIFY_COMPLETED, on_completed, d,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, d, MHD_OPTION_END);
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, d, MHD_OPTION_ARRAY,
+		d->is_tls ? secure : &secure[3], MHD_OPTION_END);
 	return d->mhd ? 0 : -EIO;
-}
-
-/* Stops accepting connections. */
-static void listener_shut(struct listener *d)
-{
-	if (d->mhd)
-		MHD_quiesce_daemon(d->mhd);
 }
 
 static void listener_end(struct listener *d)
@@ -452,12 +514,6 @@ static int check_conf(const struct conf_api *conf, char *why, size_t size)
 		snprintf(why, size, "listen must be HOST:PORT, not '%s'", conf->listen);
 		return -EINVAL;
 	}
-	if (conf->listen && !is_loopback && !conf->token) {
-		snprintf(why, size,
-			 "other machines can reach %s: set token-file, or listen on 127.0.0.1",
-			 conf->listen);
-		return -EINVAL;
-	}
 	return 0;
 }
 
@@ -468,15 +524,33 @@ static int open_listeners(struct api *api, const struct conf_api *conf, char *wh
 	if (rc == 0 && conf->listen)
 		rc = listener_open_tcp(&api->tcp, conf->listen, why, size);
 	if (rc == 0 && conf->socket)
-		rc = listener_open_unix(&api->local, conf->socket, why, size);
+		rc = listener_open_unix(&api->local, conf->socket, conf->socket_group, why, size);
 	if (rc != 0)
 		return rc;
 	if (conf->listen)
 		rc = listener_serve(&api->tcp);
+	if (rc == 0 && conf->listen && api->tls.is_tls)
+		rc = listener_serve(&api->tls);
 	if (rc == 0 && conf->socket)
 		rc = listener_serve(&api->local);
+	if (rc != 0) {
+		snprintf(why, size, "the HTTP server failed to start%s",
+			 api->tcp.mhd && api->tls.is_tls ? "; are tls-cert and tls-key a pair?"
+							 : "");
+		return rc;
+	}
+	api->lobby.doors[0] = (struct door){
+		.fd = api->tcp.fd, .plain = &api->tcp, .tls = api->tls.is_tls ? &api->tls : NULL};
+	api->lobby.doors[1] = (struct door){.fd = api->local.fd, .plain = &api->local};
+	return 0;
+}
+
+int api_open(struct api *api, char *why, size_t size)
+{
+	int rc = lobby_start(&api->lobby, &api->timeouts, api->max_idle, api->connections);
+
 	if (rc != 0)
-		snprintf(why, size, "the HTTP server failed to start");
+		snprintf(why, size, "cannot accept connections: %s", strerror(-rc));
 	return rc;
 }
 
@@ -485,35 +559,70 @@ static bool copy_conf(struct api *api, struct daemon *d, const struct conf_api *
 	api->daemon = d;
 	api->body_max = conf->body_max ? conf->body_max : API_BODY_MAX;
 	api->connections = conf->connections ? (unsigned int)conf->connections : API_CONNECTIONS;
+	api->max_idle = conf->idle ? (unsigned int)conf->idle : API_IDLE;
+	api->max_streams = conf->streams ? (unsigned int)conf->streams : API_STREAMS;
 	api->console = conf->console;
 	api->listen = conf->listen ? strdup(conf->listen) : NULL;
-	api->token = conf->token ? strdup(conf->token) : NULL;
 	api->hosts = make_hosts(conf->listen, conf->hosts);
-	api->tcp =
-		(struct listener){.api = api, .fd = -1, .guard = {false, api->token, api->hosts}};
-	api->local = (struct listener){.api = api, .fd = -1, .guard = {true, NULL, api->hosts}};
-	return api->hosts && (api->listen || !conf->listen) && (api->token || !conf->token);
+	api->tls_cert = conf->cert_text ? strdup(conf->cert_text) : NULL;
+	api->tls_key = conf->key_text ? strdup(conf->key_text) : NULL;
+	api->tcp = (struct listener){.api = api, .fd = -1, .guard = {false, api->hosts}};
+	api->tls = api->tcp;
+	api->tls.is_tls = conf->tls != CONF_TLS_OFF && api->tls_cert && api->tls_key;
+	api->tcp.refuses = conf->tls == CONF_TLS_REQUIRED;
+	api->local = (struct listener){.api = api, .fd = -1, .guard = {true, api->hosts}};
+	return api->hosts && (api->listen || !conf->listen);
+}
+
+/* Without a group nobody else can open the socket; should somebody do so anyway, he may do nothing. */
+static enum role socket_role_of(const struct conf_api *conf)
+{
+	return conf->socket_group ? (enum role)(conf->socket_role + ROLE_LOOK) : ROLE_NONE;
+}
+
+void api_change(struct api *api, const struct conf_api *conf, struct access *access)
+{
+	struct access *before;
+
+	lock_acquire(&api->lock);
+	before = api->access;
+	api->access = access_get(access);
+	if (conf)
+		api->socket_role = socket_role_of(conf);
+	lock_release(&api->lock);
+	access_put(before);
 }
 
 static void api_free(struct api *api)
 {
+	lobby_stop(&api->lobby);
+	listener_end(&api->tls);
 	listener_end(&api->tcp);
 	listener_end(&api->local);
+	lobby_close(&api->lobby); /* connections that ended have told it until now */
 	history_stop(api->history);
 	timeouts_stop(&api->timeouts);
+	access_put(api->access);
+	lock_destroy(&api->lock);
 	free(api->listen);
-	free(api->token);
 	free(api->hosts);
+	free(api->tls_cert);
+	if (api->tls_key)
+		explicit_bzero(api->tls_key, strlen(api->tls_key));
+	free(api->tls_key);
 	free(api);
 }
 
-struct api *api_start(struct daemon *d, const struct conf_api *conf, char *why, size_t size)
+struct api *api_start(struct daemon *d, const struct conf_api *conf, struct access *access,
+		      char *why, size_t size)
 {
 	struct api *api = calloc(1, sizeof(*api));
 	int rc;
 
 	if (!api)
 		return NULL;
+	lock_init(&api->lock);
+	api_change(api, conf, access);
 	rc = copy_conf(api, d, conf) ? 0 : -ENOMEM;
 	if (rc != 0)
 		snprintf(why, size, "out of memory");
@@ -536,26 +645,51 @@ void api_stop(struct api *api)
 	if (!api)
 		return;
 	atomic_store(&api->stopping, true);
-	listener_shut(&api->tcp);
-	listener_shut(&api->local);
+	lobby_stop(&api->lobby);
 	while (atomic_load(&api->working) + atomic_load(&api->streams) > 0 && clock_ns() < until)
 		nanosleep(&nap, NULL);
 	api_free(api);
 }
 
-json_t *api_status(struct api *api)
+static const char *tls_word(const struct api *api)
 {
-	unsigned int count;
-
-	lock_acquire(&api->timeouts.lock);
-	count = api->timeouts.count;
-	lock_release(&api->timeouts.lock);
-	return json_pack("{s:s? s:i s:s? s:b s:b s:i s:I s:I s:i}", "listen", api->listen, "port",
-			 (int)api->tcp.port, "socket", api->local.path, "token", api->token != NULL,
-			 "console", api->console, "connections", (int)count, "requests",
-			 (json_int_t)atomic_load(&api->requests), "refused",
-			 (json_int_t)atomic_load(&api->refused), "streams",
-			 (int)atomic_load(&api->streams));
+	return !api->tls.is_tls ? "off" : api->tcp.refuses ? "required" : "allowed";
 }
 
-const struct daemon_api api_calls = {api_start, api_stop, api_status};
+json_t *api_status(struct api *api)
+{
+	struct access *access = api_access(api);
+	const struct token *own = access_named(access, CONF_API_TOKEN);
+	unsigned int count;
+	json_t *o;
+
+	lock_acquire(&api->timeouts.lock);
+	count = api->timeouts.open;
+	lock_release(&api->timeouts.lock);
+	o = json_pack(
+		"{s:s? s:i s:s? s:b s:s? s:s s:b s:i s:i s:I s:I s:i}", "listen", api->listen,
+		"port", (int)api->tcp.port, "socket", api->local.path, "token", access->count > 0,
+		"token_file", own ? own->file : NULL, "tls", tls_word(api), "console", api->console,
+		"connections", (int)count, "idle", (int)atomic_load(&api->lobby.waits), "requests",
+		(json_int_t)atomic_load(&api->requests), "refused",
+		(json_int_t)atomic_load(&api->refused), "streams", (int)atomic_load(&api->streams));
+	access_put(access);
+	return o;
+}
+
+static int api_check(const struct conf_api *conf, char *why, size_t size)
+{
+	struct listener d = {.fd = -1};
+	int rc = conf->listen ? listener_open_tcp(&d, conf->listen, why, size) : 0;
+
+	if (d.fd >= 0)
+		close(d.fd);
+	return rc;
+}
+
+const struct daemon_api api_calls = {.start = api_start,
+				     .check = api_check,
+				     .open = api_open,
+				     .stop = api_stop,
+				     .change = api_change,
+				     .status = api_status};

@@ -22,6 +22,7 @@
 
 struct stream {
 	struct api *api;
+	struct who who; /* the client: its stream ends when its token is revoked */
 	int fd;		/* socket of the connection */
 	uint64_t since; /* id of the last event sent */
 	uint64_t said;	/* time of the last send */
@@ -76,6 +77,15 @@ static bool is_gone(int fd)
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+static bool is_revoked(const struct stream *s)
+{
+	struct access *access = api_access(s->api);
+	bool revoked = *s->who.token && !access_find_hash(access, s->who.hash);
+
+	access_put(access);
+	return revoked;
+}
+
 static ssize_t on_room(void *arg, uint64_t position, char *to, size_t room)
 {
 	struct stream *s = arg;
@@ -84,7 +94,7 @@ static ssize_t on_room(void *arg, uint64_t position, char *to, size_t room)
 	while (!s->text) {
 		if (atomic_load(&s->api->stopping))
 			return MHD_CONTENT_READER_END_OF_STREAM;
-		if (is_gone(s->fd))
+		if (is_gone(s->fd) || is_revoked(s))
 			return MHD_CONTENT_READER_END_WITH_ERROR;
 		fetch_events(s);
 	}
@@ -108,16 +118,15 @@ static void on_end(void *arg)
 	free(s);
 }
 
-struct MHD_Response *stream_response(struct api *api, int fd, uint64_t since)
+struct MHD_Response *stream_response(struct api *api, int fd, const struct who *who, uint64_t since)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 	struct MHD_Response *response;
 
 	if (!s)
 		return NULL;
-	*s = (struct stream){.api = api, .fd = fd, .since = since, .said = clock_ns()};
-	/* Limits the number of streams, each of which occupies a connection. */
-	if (atomic_fetch_add(&api->streams, 1) >= (api->connections + 1) / 2) {
+	*s = (struct stream){.api = api, .who = *who, .fd = fd, .since = since, .said = clock_ns()};
+	if (atomic_fetch_add(&api->streams, 1) >= api->max_streams) {
 		on_end(s);
 		return NULL;
 	}

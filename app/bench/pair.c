@@ -156,6 +156,7 @@ static void print_usage(const struct pair_case *cases)
 		"  -e          sleep in the kernel instead of polling\n"
 		"  -p          the server's program does nothing (one-sided cases)\n"
 		"  -g          small messages from memory, not inline\n"
+		"  -r LISTEN:CONNECT  ports of the server and of a relay to it (raw TCP)\n"
 		"  -j          print JSON\n"
 		"prints: value, unit, p99 (or -), client and server CPU seconds, their base,\n"
 		"and the share of the time that the less busy side had its CPU\ncases:",
@@ -170,7 +171,7 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:f:epcgj")) != -1) {
+	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:r:f:epcgj")) != -1) {
 		switch (opt) {
 		case 's':
 			options.size = strtoul(optarg, NULL, 0);
@@ -192,6 +193,9 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 			break;
 		case 'a':
 			options.address = optarg;
+			break;
+		case 'r':
+			options.relay = optarg;
 			break;
 		case 'f':
 			options.file = optarg;

@@ -29,8 +29,10 @@ struct pair_options {
 	bool crc;	     /* -c CRC32C at both ends (raw TCP) */
 	bool no_inline;	     /* -g small messages gathered from memory, not inline */
 	const char *address; /* -a where to listen and connect */
-	const char *file;    /* -f file whose bytes are sent (raw TCP) */
-	bool json;	     /* -j print JSON */
+	const char *
+		relay; /* -r LISTEN:CONNECT ports of the two sides, with a relay between (raw TCP) */
+	const char *file; /* -f file whose bytes are sent (raw TCP) */
+	bool json;	  /* -j print JSON */
 };
 
 enum pair_unit {

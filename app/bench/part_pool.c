@@ -43,7 +43,9 @@
 static int serve_node(int argc, char **argv)
 {
 	const struct stag_pool_user users[] = {
-		{USER, SECRET, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
+		{.name = USER,
+		 .secret = SECRET,
+		 .rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
 	struct stag_pool_node_attr attr = {.pool = "bench",
 					   .secret = "of the benchmark, of its nodes",
 					   .address = "127.0.0.1",

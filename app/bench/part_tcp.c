@@ -62,16 +62,30 @@ static int connect_out(void)
 	return fd;
 }
 
+/* Returns the port at which the server listens, and sets the port to which the client connects; both 0 without a relay. */
+static uint16_t relay_ports(uint16_t *to)
+{
+	uint16_t at = 0;
+
+	*to = 0;
+	if (options.relay && sscanf(options.relay, "%hu:%hu", &at, to) != 2)
+		pair_die("bad relay %s", options.relay);
+	return at;
+}
+
 static void listen_here(void)
 {
-	struct sockaddr_in sa = address(0);
+	uint16_t relay;
+	struct sockaddr_in sa = address(relay_ports(&relay));
 	socklen_t len = sizeof(sa);
+	int one = 1;
 
 	listener = socket(AF_INET, SOCK_STREAM, 0);
-	if (listener < 0 || bind(listener, (struct sockaddr *)&sa, sizeof(sa)) ||
-	    listen(listener, 128) || getsockname(listener, (struct sockaddr *)&sa, &len))
+	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    bind(listener, (struct sockaddr *)&sa, sizeof(sa)) || listen(listener, 128) ||
+	    getsockname(listener, (struct sockaddr *)&sa, &len))
 		pair_die("listen");
-	port = ntohs(sa.sin_port);
+	port = relay ? relay : ntohs(sa.sin_port);
 }
 
 static void open_pair(void)

@@ -18,14 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Exit codes; `stag run` ends with the exit code of the program that it ran, or with one of the last two. */
-enum {
-	EXIT_OK = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2,
-	EXIT_CANNOT_EXECUTE = 126,
-	EXIT_NOT_FOUND = 127,
-};
+#include "exit_code.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -110,10 +103,12 @@ struct cli_verb {
 	const char *summary; /* one sentence */
 	const char *example; /* a command line */
 	bool program;	     /* the first argument is a command with options of its own */
+	const char *alias;   /* other names that are accepted, divided by spaces; or NULL */
+	const char *excess;  /* advice, when there are more arguments than it takes; or NULL */
 };
 
 struct cli_noun {
-	const char *call;     /* as it is typed: "stag store" */
+	const char *call;     /* as it is typed: "stag store"; "": verbs are typed alone */
 	const char *name;     /* "store" */
 	const char *summary;  /* for the list of nouns; begins with a verb, lower case */
 	const char *about;    /* paragraphs, divided by '\n' */
@@ -178,8 +173,17 @@ struct cli_call {
 bool cli_parse(const struct cli_noun *n, int argc, char **argv, void *to, struct cli_call *call,
 	       int *rc);
 
-/* Prints "Try 'stag help store add'." for the noun and verb that cli_parse() saw last. Returns EXIT_USAGE. */
-int cli_usage_hint(void);
+/*
+ * Ends a command: prints "Try 'stag help store add'." for the noun and verb that cli_parse() saw last if rc is EXIT_USAGE.
+ * Returns the exit code, which may be more precise than rc (complain_end()).
+ */
+int cli_end(int rc);
+
+/*
+ * words.c: divides a line into at most room - 1 words, in place, and ends the list by NULL. Words are quoted as for a shell; #
+ * begins a comment. Returns their number, or -1 after it has complained.
+ */
+int cli_split(char *line, char **words, int room);
 
 /* value.c: parses and stores one value. Returns false after it has complained. */
 bool cli_store_value(void *to, const struct cli_option *o, char *text);
@@ -196,6 +200,8 @@ void cli_complete(const struct cli_noun *n, int num_words, char **words, int bef
 /* Prints a word if it begins as what is to be completed does; help may be NULL. */
 void cli_offer(struct cli_words *w, const char *word, const char *help);
 void cli_offer_list(struct cli_words *w, const char *words); /* divided by spaces */
+/* Receives what cli_complete() offers, instead of standard output: words, and lines such as ":files". */
+extern void (*cli_offer_to)(const char *word);
 /* Runs this program with these arguments, 2 s at most. Returns what it prints, which the caller frees, or NULL. */
 char *cli_run(char *const *argv);
 void cli_offer_output(struct cli_words *w,

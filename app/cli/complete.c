@@ -20,12 +20,27 @@
 
 #define LIST_SECONDS 2 /* before a command that lists words is killed */
 
+void (*cli_offer_to)(const char *word);
+
+/* Requests what the shell does better: ":files". */
+static void request(const char *line)
+{
+	if (cli_offer_to)
+		cli_offer_to(line);
+	else
+		puts(line);
+}
+
 void cli_offer(struct cli_words *w, const char *word, const char *help)
 {
 	size_t n = strlen(word);
 
 	if (strncmp(word, w->typed, strlen(w->typed)) != 0)
 		return;
+	if (cli_offer_to) {
+		cli_offer_to(word);
+		return;
+	}
 	printf("%s%s", w->prefix ? w->prefix : "", word);
 	if (help)
 		printf("\t%.*s", (int)strcspn(help, "\n"), help);
@@ -109,13 +124,13 @@ static void offer_values(struct cli_words *w, enum cli_type type, const char *wo
 	if (list)
 		list(w, args);
 	if (type == CLI_FILE)
-		puts(":files");
+		request(":files");
 	else if (type == CLI_DIRECTORY)
-		puts(":directories");
+		request(":directories");
 	else if (type == CLI_USER)
-		puts(":users");
+		request(":users");
 	else if (type == CLI_HOST)
-		puts(":hosts");
+		request(":hosts");
 }
 
 static void offer_option_values(struct cli_words *w, const struct cli_option *o, char *const *args)
@@ -270,6 +285,6 @@ void cli_complete(const struct cli_noun *n, int num_words, char **words, int bef
 		pass_word(&at, words[i], before + i);
 	offer_at(&w, &at, before + i);
 	if (w.open)
-		puts(":nospace");
+		request(":nospace");
 	free(at.args);
 }

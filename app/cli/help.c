@@ -117,8 +117,8 @@ static void add_options(struct usage *u, const struct cli_noun *n, const struct 
 
 static struct usage begin_usage(const struct cli_noun *n, const struct cli_verb *v, bool first)
 {
-	int at = printf("%s%s%s%s", first ? "usage: " : "       ", n->call, *v->name ? " " : "",
-			v->name);
+	int at = printf("%s%s%s%s", first ? "usage: " : "       ", n->call,
+			*n->call && *v->name ? " " : "", v->name);
 
 	/* no space follows yet: the next element brings it */
 	return (struct usage){.indent = (size_t)at + 1, .at = (size_t)at};

@@ -22,29 +22,40 @@ static struct {
 /* "stag store add" */
 static const char *call_of(const struct cli_noun *n, const struct cli_verb *v, char text[64])
 {
-	snprintf(text, 64, "%s%s%s", n->call, *v->name ? " " : "", v->name);
+	snprintf(text, 64, "%s%s%s", n->call, *n->call && *v->name ? " " : "", v->name);
 	return text;
 }
 
-int cli_usage_hint(void)
+static void print_usage_hint(void)
 {
 	const struct cli_noun *n = last.noun;
 
 	if (!n)
-		fputs("Try 'stag --help'.\n", stderr);
+		complain_try("'stag --help'.");
+	else if (!*n->call)
+		complain_try("'help%s%s'.", last.verb ? " " : "", last.verb ? last.verb->name : "");
 	else if (strncmp(n->call, "stag ", 5) != 0)
-		fprintf(stderr, "Try '%s --help'.\n", n->call);
+		complain_try("'%s --help'.", n->call);
 	else
-		fprintf(stderr, "Try 'stag help %s%s%s'.\n", n->name, last.verb ? " " : "",
-			last.verb ? last.verb->name : "");
-	return EXIT_USAGE;
+		complain_try("'stag help %s%s%s'.", n->name, last.verb ? " " : "",
+			     last.verb ? last.verb->name : "");
+}
+
+int cli_end(int rc)
+{
+	if (rc == EXIT_USAGE)
+		print_usage_hint();
+	return complain_end(rc);
 }
 
 /* ---- the verb ---- */
 
 static void list_verbs(const struct cli_noun *n)
 {
-	fprintf(stderr, "%s has:", n->call);
+	if (complain_is_json())
+		return;
+	fputs(*n->call ? n->call : "this shell", stderr);
+	fputs(" has:", stderr);
 	for (size_t i = 0; i < n->num_verbs; i++)
 		fprintf(stderr, " %s", cli_verb_at(n, i)->name);
 	fputc('\n', stderr);
@@ -58,7 +69,7 @@ static void refuse_verb(const struct cli_noun *n, const char *name)
 	for (size_t i = 0; i < n->num_verbs; i++)
 		suggest_consider(&s, cli_verb_at(n, i)->name);
 	suggest_consider(&s, "--help");
-	snprintf(prefix, sizeof(prefix), "%s ", n->call);
+	snprintf(prefix, sizeof(prefix), "%s%s", n->call, *n->call ? " " : "");
 	suggest_complain(&s, "command", prefix);
 	if (!s.best)
 		list_verbs(n);
@@ -186,7 +197,7 @@ static void refuse_option(const struct parser *p, const char *arg)
 static int next_option(const struct parser *p, int argc, char **argv)
 {
 	const struct cli_option *o;
-	int c, before = optind;
+	int c, before = optind ? optind : 1;
 
 	opterr = 0;
 	c = getopt_long(argc, argv, p->letters, p->table, NULL);
@@ -222,7 +233,7 @@ static void refuse_few(const struct parser *p, int given)
 	const char *at = p->verb->args;
 	struct cli_token t;
 
-	while (cli_next_token(p->noun, &at, &t) && (t.option || given-- > 0))
+	while (cli_next_token(p->noun, &at, &t) && (t.option || !t.needed || given-- > 0))
 		;
 	complain("'%s' needs %s; usage: %s %.*s", p->call, t.placeholder, p->call,
 		 (int)strcspn(p->verb->args, "\n"), p->verb->args);
@@ -236,7 +247,8 @@ static bool check_arguments(const struct parser *p, int argc, char **argv)
 	if (given < least)
 		refuse_few(p, given);
 	else if (given > most)
-		complain("'%s' takes no argument '%s'", p->call, argv[optind + most]);
+		complain("'%s' takes no argument '%s'%s%s", p->call, argv[optind + most],
+			 p->verb->excess ? "; " : "", p->verb->excess ? p->verb->excess : "");
 	return given >= least && given <= most;
 }
 
@@ -246,6 +258,7 @@ static bool parse_words(struct parser *p, int argc, char **argv, void *to, int *
 	int c;
 
 	*rc = EXIT_FAILED;
+	optind = 0; /* there may have been other command lines before */
 	while (good && (c = next_option(p, argc, argv)) != -1)
 		good = parse_option(p, c, to, rc);
 	free(p->table);
@@ -253,6 +266,19 @@ static bool parse_words(struct parser *p, int argc, char **argv, void *to, int *
 		return false;
 	*rc = EXIT_USAGE;
 	return check_arguments(p, argc, argv);
+}
+
+/* Is --json among the words? Errors in the other words are reported as JSON, too. */
+static bool wants_json(const struct cli_noun *n, int argc, char **argv)
+{
+	bool has = false;
+
+	for (const struct cli_option *o = n->options; !cli_is_end(o); o++)
+		has = has || (o->name && strcmp(o->name, "json") == 0);
+	for (int i = 1; has && i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--json") == 0)
+			return true;
+	return false;
 }
 
 bool cli_parse(const struct cli_noun *n, int argc, char **argv, void *to, struct cli_call *call,
@@ -264,6 +290,8 @@ bool cli_parse(const struct cli_noun *n, int argc, char **argv, void *to, struct
 	assert(cli_is_valid(n));
 	last.noun = n;
 	last.verb = NULL;
+	if (wants_json(n, argc, argv))
+		complain_as_json();
 	p.verb = choose_verb(n, argc, argv, &skip, rc);
 	if (!p.verb)
 		return false;

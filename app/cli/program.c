@@ -14,12 +14,9 @@ static int words_before(const struct cli_noun *n)
 
 int cli_main(const struct cli_noun *n, int (*run)(int argc, char **argv), int argc, char **argv)
 {
-	int rc;
-
 	if (argc > 2 && strcmp(argv[1], "--complete") == 0) {
 		cli_complete(n, argc - 2, argv + 2, words_before(n));
 		return EXIT_OK;
 	}
-	rc = run(argc, argv);
-	return rc == EXIT_USAGE ? cli_usage_hint() : rc;
+	return cli_end(run(argc, argv));
 }

@@ -17,6 +17,10 @@ const struct cli_verb *cli_find_verb(const struct cli_noun *n, const char *name)
 	for (size_t i = 0; i < n->num_verbs; i++)
 		if (strcmp(cli_verb_at(n, i)->name, name) == 0)
 			return cli_verb_at(n, i);
+	for (size_t i = 0; i < n->num_verbs; i++)
+		if (cli_verb_at(n, i)->alias &&
+		    cli_list_has(cli_verb_at(n, i)->alias, name, strlen(name)))
+			return cli_verb_at(n, i);
 	return NULL;
 }
 

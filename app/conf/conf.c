@@ -22,12 +22,13 @@
 #define SECTION_MAX 49 /* inih truncates longer names of sections and settings */
 #define TEXT_MAX    (1u << 20)
 
-static const struct conf_kind *const kinds[] = {&conf_daemon_kind, &conf_pool_kind,
-						&conf_watch_kind,  &conf_store_kind,
-						&conf_target_kind, &conf_api_kind};
+static const struct conf_kind *const kinds[] = {
+	&conf_daemon_kind, &conf_pool_kind, &conf_watch_kind, &conf_store_kind,
+	&conf_target_kind, &conf_api_kind,  &conf_token_kind};
 
-#define N_KINDS	 (sizeof(kinds) / sizeof(kinds[0]))
-#define SECTIONS "[pool NAME], [watch NAME], [store NAME], [target NAME], [api] or [daemon]"
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+#define SECTIONS                                                                                   \
+	"[pool NAME], [watch NAME], [store NAME], [target NAME], [token NAME], [api] or [daemon]"
 
 struct reader {
 	struct conf *conf;
@@ -368,7 +369,7 @@ static void check_pool_pair(struct conf *conf, const struct conf_pool *a, const 
 			   b->at.name, a->at.name);
 }
 
-static bool get_listen_port(const struct conf_section *s, uint16_t *port, const char **address)
+bool conf_listen_port(const struct conf_section *s, uint16_t *port, const char **address)
 {
 	if (s->kind == &conf_pool_kind) {
 		*port = ((const struct conf_pool *)s)->attr.port;
@@ -393,7 +394,7 @@ bool conf_has_low_port(const struct conf *conf)
 
 	while ((s = conf_next(conf, NULL, s))) {
 		listen = s->kind == &conf_api_kind ? ((const struct conf_api *)s)->listen : NULL;
-		if ((get_listen_port(s, &port, &address) && port < 1024) ||
+		if ((conf_listen_port(s, &port, &address) && port < 1024) ||
 		    (listen && strrchr(listen, ':') && atoi(strrchr(listen, ':') + 1) < 1024 &&
 		     atoi(strrchr(listen, ':') + 1) > 0))
 			return true;
@@ -406,7 +407,7 @@ bool conf_is_same_port(const struct conf_section *a, const struct conf_section *
 	const char *of_a, *of_b;
 	uint16_t port_a, port_b;
 
-	return get_listen_port(a, &port_a, &of_a) && get_listen_port(b, &port_b, &of_b) &&
+	return conf_listen_port(a, &port_a, &of_a) && conf_listen_port(b, &port_b, &of_b) &&
 	       port_a == port_b && (!of_a || !of_b || strcmp(of_a, of_b) == 0);
 }
 
@@ -417,7 +418,7 @@ static void check_pair(struct conf *conf, const struct conf_section *a,
 	uint16_t port;
 
 	conf->file = a->path;
-	if (conf_is_same_port(a, b) && get_listen_port(a, &port, &address))
+	if (conf_is_same_port(a, b) && conf_listen_port(a, &port, &address))
 		conf_fault(conf, a->line, "%s '%s' and %s '%s' listen on the same port, %u",
 			   b->kind->word, b->name, a->kind->word, a->name, port);
 	if (a->kind == b->kind && a->kind == &conf_pool_kind)

@@ -10,7 +10,8 @@
  *	conf_words.c    parses numbers, sizes, times, switches
  *	conf_file.c     reads files that settings name: secrets, tokens
  *	conf_place.c    default directories
- *	conf_daemon.c, conf_pool.c, conf_watch.c, conf_store.c, conf_target.c, conf_api.c
+ *	conf_warn.c     warns of what is open to strangers
+ *	conf_daemon.c, conf_pool.c, conf_watch.c, conf_store.c, conf_target.c, conf_api.c, conf_token.c
  *	                one kind of section each: its table, and checks across its settings
  */
 #ifndef STAG_APP_CONF_H
@@ -53,6 +54,8 @@ struct conf_section {
 	unsigned int lines[CONF_SETTINGS_MAX]; /* of each setting; 0: not set */
 	struct conf_item *items;
 	unsigned int num_items;
+	struct conf_item *others; /* of the kind's second family */
+	unsigned int num_others;
 	unsigned int refs;
 	struct conf_section *next;
 };
@@ -62,9 +65,12 @@ struct conf_pool {
 	struct conf_section at;
 	char *node, *state, *secrets_file, *address, *advertise;
 	char *roll, *roll_ca, *roll_cert, *roll_key, *roll_user, *roll_password_file;
-	uint64_t port, size, memory, clients, log_size;
-	uint64_t beat, lease, promote, expire, roll_timeout; /* microseconds */
-	bool create, overwrite, mirror;
+	uint64_t port, size, memory, clients, user_clients, log_size;
+	uint64_t tls; /* enum stag_pool_tls */
+	char *tls_cert, *tls_key, *tls_ca;
+	uint64_t beat, lease, promote, expire, retry, client_timeout,
+		roll_timeout; /* microseconds */
+	bool create, overwrite, mirror, roll_plain_password;
 
 	/* made of the settings by check(): */
 	struct secrets secrets;
@@ -72,10 +78,21 @@ struct conf_pool {
 	struct stag_pool_node_attr attr; /* its strings belong to this struct */
 };
 
+/* Returns whether a setting counts when the pool is created, and never again. */
+bool conf_pool_counts_once(const char *setting);
+
+extern const char
+	*const conf_tls_words[]; /* by enum stag_pool_tls, stag_block_tls; NULL: the end */
+/* Checks the TLS settings of a pool. Returns `tls`, or its default if it is not set. */
+uint64_t conf_check_tls(struct conf *conf, const struct conf_section *at, uint64_t tls,
+			const char *cert, const char *key, const char *ca);
+
 /* [watch NAME]: a pool that other daemons serve. */
 struct conf_watch {
 	struct conf_section at;
 	char *nodes, *user, *secret_file;
+	uint64_t tls; /* enum stag_pool_tls */
+	char *tls_cert, *tls_key, *tls_ca;
 
 	char secret[CONF_SECRET_MAX];
 };
@@ -85,6 +102,8 @@ struct conf_store {
 	struct conf_section at;
 	char *store, *address, *label; /* store: the path, or mem:NAME */
 	uint64_t port, max_connections, staging, cache, size, block;
+	uint64_t client_timeout; /* microseconds */
+	uint64_t tls;		 /* enum stagdv_tls_mode, if it is set */
 	bool create;
 
 	struct stag_store_server_attr attr;
@@ -101,12 +120,25 @@ struct conf_partition {
 struct conf_target {
 	struct conf_section at;
 	char *iqn, *alias, *address, *transports;
-	char *user, *secret_file, *own_user, *own_secret_file;
+	char *user, *secret_file, *own_user, *own_secret_file, *state;
 	uint64_t port, max_sessions, staging, spin; /* spin: microseconds */
+	uint64_t tls;				    /* enum stag_block_tls */
 
 	char secret[CONF_SECRET_MAX], own_secret[CONF_SECRET_MAX];
+	struct conf_right *parsed;	 /* of each line initiator.NAME */
+	struct stag_block_right *rights; /* the same, for attr */
 	struct stag_block_target_attr attr;
 };
+
+/* A right to use a target: "PATTERN [user=NAME secret-file=FILE] [lun=LIST] [ro]". */
+struct conf_right {
+	char *text;		       /* that the others point into */
+	const char *secret_file;       /* NULL: none */
+	struct stag_block_right right; /* without its secret */
+	char secret[CONF_SECRET_MAX];  /* room for it */
+};
+
+#define CONF_LUN_MOST 16383 /* highest number of a logical unit */
 
 /* A parsed line "lun.N = WHERE [ro] [write-back] [block=4096]". WHERE: store:STORE/PARTITION, PATH:PARTITION, or a path. */
 struct conf_lun {
@@ -119,22 +151,48 @@ struct conf_lun {
 struct conf_api {
 	struct conf_section at;
 	char *listen; /* "HOST:PORT", an IPv6 address in brackets; port 0: any free one. NULL: no TCP */
-	char *socket;	  /* path of a Unix socket; NULL: none */
-	char *token_file; /* NULL: no token */
-	char *hosts;	  /* further host names to accept in Host:, comma-separated; NULL: none */
-	bool console;	  /* serve the web console */
-	uint64_t body_max, connections;
+	char *socket;	    /* path of a Unix socket; NULL: none */
+	char *token_file;   /* NULL: no token */
+	char *hosts;	    /* further host names to accept in Host:, comma-separated; NULL: none */
+	char *roots;	    /* directories, comma-separated; NULL: those that the file uses */
+	char *socket_group; /* whose members may use the socket; NULL: nobody else */
+	char *tls_cert, *tls_key;
+	bool console; /* serve the web console */
+	uint64_t body_max, connections, idle, streams;
+	uint64_t socket_role; /* of that group: 0 look, 1 operate, 2 administer */
+	uint64_t tls;	      /* enum conf_tls */
 
-	char *token; /* the content of token_file; NULL: none */
+	char *token;		    /* the content of token_file; NULL: none */
+	char *cert_text, *key_text; /* of tls_cert and tls_key; NULL: none */
+	bool token_made;	    /* token_file is the default: it is made if it does not exist */
 };
+
+enum conf_tls { CONF_TLS_OFF, CONF_TLS_ALLOWED, CONF_TLS_REQUIRED };
+
+#define CONF_API_TOKEN	"api"	    /* name of the token in token_file */
+#define CONF_MADE_TOKEN "api.token" /* file in the state directory */
+
+/* [token NAME]: a token of the management API. */
+struct conf_token {
+	struct conf_section at;
+	char *hash, *file;
+	uint64_t role; /* 0 look, 1 operate, 2 administer */
+
+	unsigned char token_hash[32];
+};
+
+#define CONF_TOKEN_WANTED                                                                          \
+	"a token has %d characters or more: letters, digits and -._~+/=. Create one with head -c " \
+	"24 /dev/urandom | base64 >%s"
 
 enum conf_log { CONF_LOG_STDERR, CONF_LOG_JOURNAL, CONF_LOG_JSON };
 
 /* [daemon]: the process. It exists with defaults even if the file does not have it. */
 struct conf_daemon {
 	struct conf_section at;
-	char *name, *user, *group, *state, *control;
+	char *name, *user, *group, *state, *control, *audit_file;
 	uint64_t log, log_level; /* enum conf_log; 0 err, 1 warn, 2 info, 3 debug */
+	uint64_t live;		 /* processes to query: 0 of this user, 1 of all users */
 };
 
 enum conf_flags {
@@ -174,7 +232,7 @@ void conf_fault(struct conf *conf, unsigned int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 extern const struct conf_kind conf_daemon_kind, conf_pool_kind, conf_watch_kind, conf_store_kind,
-	conf_target_kind, conf_api_kind;
+	conf_target_kind, conf_api_kind, conf_token_kind;
 
 const char *conf_kind_word(const struct conf_kind *kind); /* "pool" */
 const struct conf_kind *conf_kind_of(const char *word);	  /* NULL: no such kind */
@@ -183,6 +241,8 @@ void *conf_next(const struct conf *conf, const struct conf_kind *kind, const voi
 void *conf_find(const struct conf *conf, const struct conf_kind *kind, const char *name);
 /* Returns whether a section listens on a port below 1024, which requires a privilege. */
 bool conf_has_low_port(const struct conf *conf);
+/* Gets the port, and the address or NULL, of a pool, store or target; false: it has none, or takes any free port. */
+bool conf_listen_port(const struct conf_section *s, uint16_t *port, const char **address);
 /* Returns whether both listen on the same port and address, so that only one of them can start. */
 bool conf_is_same_port(const struct conf_section *a, const struct conf_section *b);
 struct conf_section *conf_get(struct conf_section *s); /* takes a reference */
@@ -203,6 +263,13 @@ const struct conf_item *conf_item_of(const struct conf_section *s, const char *n
  * Returns false if it cannot be determined.
  */
 bool conf_state_dir(char *path, size_t size);
+/* Makes a directory and those above it, as mkdir -p does, accessible to this user only. Returns 0 or -errno. */
+int conf_make_directories(char *path);
+
+/* Prints a line for each thing in the files that is open to strangers. Returns their number. */
+unsigned int conf_warn(const struct conf *conf, FILE *out);
+/* Returns whether only this machine can reach the address of "HOST:PORT". */
+bool conf_is_loopback(const char *listen);
 
 /* Parse an item. They return false after reporting the fault. */
 bool conf_store_partition(struct conf *conf, const struct conf_item *item,
@@ -211,6 +278,9 @@ bool conf_target_lun(struct conf *conf, const struct conf_item *item, struct con
 void conf_lun_free(struct conf_lun *l);
 /* Parses an option of a logical unit: ro, write-back or block=N. Returns false if it is none of them; N is not checked. */
 bool conf_lun_word(const char *word, struct stag_block_lun *l);
+/* conf_right.c: parses a right, except for the contents of its file. Returns false with the reason in why. */
+bool conf_right_parse(const char *text, struct conf_right *r, char *why, size_t size);
+void conf_right_free(struct conf_right *r);
 
 /* ---- tables -------------------------------------------------------------------- */
 
@@ -278,6 +348,7 @@ struct conf_kind {
 	bool is_single;			   /* at most one section, which has no name */
 	bool live;			   /* a reload applies all of its settings */
 	const struct conf_setting *family; /* of items, "lun."; may be NULL */
+	const struct conf_setting *other;  /* of others, "initiator."; may be NULL */
 	const char *sample;		   /* name of the section in the example; NULL: none */
 	const char *
 		sample_lines; /* lines that the example does not comment out; NULL: it comments out the section */

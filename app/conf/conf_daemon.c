@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 static const char *const logs[] = {"stderr", "journal", "json", NULL};
+static const char *const lives[] = {"own", "all", NULL};
 static const char *const levels[] = {"err", "warn", "info", "debug", NULL};
 
 static const struct conf_setting settings[] = {
@@ -42,10 +43,24 @@ static const struct conf_setting settings[] = {
 	{"log", CONF_CHOICE, FIELD(log), .wanted = "stderr, journal or json", .words = logs,
 	 .preset = "stderr", .live = true,
 	 .help = "Log to stderr as text, to the journal, or to stderr as JSON.",
-	 .more = "The journal gets the priority and the object of each line. JSON is one object a "
-		 "line: **time**, **level**, **object**, **text**, **pid**, **id**."},
+	 .more = "Text begins with the time and the level of each line; if stderr is systemd's "
+		 "journal, with its priority. The journal gets the priority and the object of "
+		 "each line. JSON is one object a line: **time**, **level**, **object**, **text**, "
+		 "**pid**, **id**."},
+	{"audit-file", CONF_FILE, FIELD(audit_file), .usual = "none", .live = true,
+	 .sample = "/var/log/stag/audit.log",
+	 .help = "File for a record of who did what, from where, also what was refused.",
+	 .more = "One JSON object a line; only the daemon's user may read the file. A reload opens "
+		 "it again, after **logrotate**(8) has moved it. A full disk loses records, which "
+		 "the log reports, and stops nothing. Without a file the last records are in "
+		 "memory only. **stagd**(8) has the format."},
 	{"log-level", CONF_CHOICE, FIELD(log_level), .wanted = "err, warn, info or debug",
 	 .words = levels, .preset = "info", .live = true, .help = "Least severity that is logged."},
+	{"live", CONF_CHOICE, FIELD(live), .wanted = "own or all", .words = lives, .preset = "own",
+	 .help = "Whose processes with the adapter are shown: the daemon's user's, or all.",
+	 .more = "Only root can query all. A process says of itself what it likes, and **stagd** "
+		 "parses it: with **all**, every user of the machine can make it do so. Responses "
+		 "are limited in size, depth and time."},
 #undef FIELD
 };
 

@@ -102,8 +102,8 @@ static void print_entry(FILE *out, const struct conf_setting *s)
 
 static void print_family_entry(FILE *out, const struct conf_setting *s)
 {
-	fprintf(out, "**%s***%s* = %s\n:   %s %s A reload applies it.\n\n", s->name, s->wanted,
-		s->value, s->help, s->more);
+	fprintf(out, "**%s***%s* = %s\n:   %s %s%s\n\n", s->name, s->wanted, s->value, s->help,
+		s->more, s->live ? " A reload applies it." : "");
 }
 
 void conf_print_manual(FILE *out, const struct conf_kind *kind)
@@ -112,6 +112,8 @@ void conf_print_manual(FILE *out, const struct conf_kind *kind)
 		print_entry(out, &kind->settings[i]);
 	if (kind->family)
 		print_family_entry(out, kind->family);
+	if (kind->other)
+		print_family_entry(out, kind->other);
 }
 
 /* ---- the example --------------------------------------------------------------------------- */
@@ -178,4 +180,6 @@ void conf_print_example(FILE *out, const struct conf_kind *kind)
 		print_sample(out, kind, &kind->settings[i]);
 	if (kind->family)
 		print_family_samples(out, kind->family);
+	if (kind->other)
+		print_family_samples(out, kind->other);
 }

@@ -46,6 +46,8 @@ static const struct conf_group
 				"and a **promote** of 240ms, say."},
 	other_group = {"Other", NULL};
 
+const char *const conf_tls_words[] = {"off", "allowed", "required", NULL};
+
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_pool, field)
 	{"node", CONF_NAME, FIELD(node), .usual = "the host's name", .sample = "alpha",
@@ -69,6 +71,30 @@ static const struct conf_setting settings[] = {
 	 .json = "advertise", .value = "*host*[:*port*]",
 	 .help = "Where other nodes and clients reach this node."},
 
+	{"tls", CONF_CHOICE, FIELD(tls), .wanted = "off, allowed or required",
+	 .words = conf_tls_words, .usual = "**required** with **tls-cert**, else **off**",
+	 .sample = "required", .value = "**off** | **allowed** | **required**", .json = "tls",
+	 .help = "Encrypt the connections of clients and nodes: off, allowed or required.",
+	 .more = "With TLS 1.3, and keys that are made of the secrets unless there is a "
+		 "certificate: a connection belongs to the "
+		 "user who proved the secret on it, and cannot be relayed. **allowed** also "
+		 "accepts "
+		 "clients and nodes without it. All nodes of a pool have the same setting; to "
+		 "change it while the pool runs, set **allowed** on every node first. It is off by "
+		 "default because it costs throughput."},
+	{"tls-cert", CONF_FILE, FIELD(tls_cert), .usual = "none", .sample = "/etc/stag/node.pem",
+	 .help = "File of this node's certificate and those that signed it, in PEM.",
+	 .more = "Instead of keys made of the secrets. It has to have the address of the node, as "
+		 "other nodes and clients use it (**advertise** or **address**), as an alternative "
+		 "name, and to be meant for servers and clients. All nodes and clients of the pool "
+		 "have certificates, then; the secret still says who a client is, and what it "
+		 "may do."},
+	{"tls-key", CONF_FILE, FIELD(tls_key), .usual = "none", .sample = "/etc/stag/node.key",
+	 .help = "File of the certificate's private key, in PEM.",
+	 .more = "Only its owner may read the file."},
+	{"tls-ca", CONF_FILE, FIELD(tls_ca), .usual = "none", .sample = "/etc/stag/ca.pem",
+	 .help = "File of the authorities whose certificates are accepted, in PEM."},
+
 	{"roll", CONF_MADE, FIELD(roll), .wanted = ROLL_WANTED, .make = make_roll,
 	 .usual = "the file *roll* in the state directory",
 	 .sample = "file:/var/lib/stag/shop/roll", .json = "roll", .group = &roll_group,
@@ -89,6 +115,10 @@ static const struct conf_setting settings[] = {
 	 .value = "*name*", .help = "For etcd: user to authenticate as."},
 	{"roll-password-file", CONF_FILE, FIELD(roll_password_file), .usual = "none",
 	 .sample = "/etc/stag/etcd-password", .help = "For etcd: file with that user's password."},
+	{"roll-plain-password", CONF_SWITCH, FIELD(roll_plain_password), .preset = "no",
+	 .help = "For etcd:// to other machines: whether the password may cross the network in the "
+		 "clear. "
+		 "With etcds:// it never does."},
 	{"roll-timeout", CONF_TIME, FIELD(roll_timeout), MS, 60 * SECOND, MS, .usual = "**1s**",
 	 .sample = "1s", .help = "For etcd: how long to wait for one member's response."},
 
@@ -105,7 +135,11 @@ static const struct conf_setting settings[] = {
 	 .more = "The default is free as a rule. A node on which the range is in use says by what, "
 		 "and does not start."},
 	{"clients", CONF_COUNT, FIELD(clients), 1, 1u << 20, 1, .preset = "1024", .json = "clients",
-	 .help = "Clients that can write at the same time."},
+	 .help = "Clients whose last changes are remembered, so that a retry is not done twice.",
+	 .more = "A client needs this from its first change on. A few are for users with the right "
+		 "**admin**. If there is no room, the client that was away, or made no change, for "
+		 "the "
+		 "longest time is forgotten."},
 	{"overwrite", CONF_SWITCH, FIELD(overwrite), .preset = "no", .json = "overwrite",
 	 .help = "Overwrite deleted values at once."},
 
@@ -122,9 +156,24 @@ static const struct conf_setting settings[] = {
 	{"expire", CONF_TIME, FIELD(expire), SECOND, UINT32_MAX *SECOND, SECOND, .preset = "1h",
 	 .help = "Forget a client after this long without a request.",
 	 .more = "A retry of a request from before is refused then, so that it is not done twice."},
+	{"retry", CONF_TIME, FIELD(retry), SECOND, UINT32_MAX *SECOND, SECOND, .preset = "60s",
+	 .help = "Keep the outcomes of a client for this long after its last change, even if "
+		 "others "
+		 "need the room.",
+	 .more = "At least the **retry_ms** of the clients (**stag_pool_open**(3)). If one user "
+		 "has "
+		 "most of the **clients**, its oldest ones make room earlier."},
+	{"client-timeout", CONF_TIME, FIELD(client_timeout), 100 * MS, 3600 * SECOND, MS,
+	 .preset = "30s",
+	 .help = "Disconnect a client that takes no answers, or does not deliver a value, for this "
+		 "long.",
+	 .more = "Before that its requests wait; those of other clients do not."},
 
+	{"user-clients", CONF_COUNT, FIELD(user_clients), 1, UINT32_MAX, 1, .preset = "16384",
+	 .group = &other_group, .help = "Connections that one user may have at this node.",
+	 .more = "Further ones are refused, and the audit log says so."},
 	{"log-size", CONF_SIZE, FIELD(log_size), 1ull << 20, 1ull << 32, 4096, .preset = "16M",
-	 .group = &other_group, .help = "Memory of the log of records in flight, on each node."},
+	 .help = "Memory of the log of records in flight, on each node."},
 	{"mirror", CONF_SWITCH, FIELD(mirror), .preset = "yes",
 	 .help = "Let the adapter forward values of 8 KiB to 256 KiB to the standbys.",
 	 .more = "It does so before software sees them. The primary's setting counts."},
@@ -132,6 +181,19 @@ static const struct conf_setting settings[] = {
 };
 
 _Static_assert(sizeof(settings) / sizeof(settings[0]) <= CONF_SETTINGS_MAX, "conf_section.lines");
+
+bool conf_pool_counts_once(const char *setting)
+{
+	const struct conf_group *group = NULL;
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		if (settings[i].group)
+			group = settings[i].group;
+		if (strcmp(settings[i].name, setting) == 0)
+			return group == &creation_group;
+	}
+	return false;
+}
 
 /* ---- checks --------------------------------------------------------------------------- */
 
@@ -170,6 +232,7 @@ static void complete_roll(struct conf *conf, struct conf_pool *p)
 		{"roll-key", "key", p->roll_key},
 		{"roll-user", "user", p->roll_user},
 		{"roll-password-file", "password-file", p->roll_password_file},
+		{"roll-plain-password", "plain-password", p->roll_plain_password ? "yes" : NULL},
 		{"roll-timeout", "timeout", p->roll_timeout ? timeout : NULL},
 	};
 
@@ -191,9 +254,17 @@ static void complete_roll(struct conf *conf, struct conf_pool *p)
 
 static void check_roll(struct conf *conf, struct conf_pool *p)
 {
+	char *password = NULL;
+
 	complete_roll(conf, p);
 	if (stag_pool_node_check(&(struct stag_pool_node_attr){.roll = p->roll}) != 0)
 		conf_fault(conf, conf_line_of(&p->at, "roll"), "%s", stag_pool_error());
+	if (p->roll_password_file) /* it is read when etcd is used; here only its access is checked */
+		password = conf_read_private(conf, conf_line_of(&p->at, "roll-password-file"),
+					     "roll-password-file", p->roll_password_file, "");
+	if (password)
+		explicit_bzero(password, strlen(password));
+	free(password);
 }
 
 static void check_times(struct conf *conf, struct conf_pool *p)
@@ -208,6 +279,28 @@ static void check_times(struct conf *conf, struct conf_pool *p)
 						: conf_is_set(&p->at, "lease") ? "lease"
 									       : "beat"),
 			   "%s", stag_pool_error());
+}
+
+uint64_t conf_check_tls(struct conf *conf, const struct conf_section *at, uint64_t tls,
+			const char *cert, const char *key, const char *ca)
+{
+	struct stag_pool_node_attr attr = {.tls_cert = cert, .tls_key = key, .tls_ca = ca};
+	const char *setting = cert ? "tls-cert" : key ? "tls-key" : ca ? "tls-ca" : "tls";
+	char *text;
+
+	if (!conf_is_set(at, "tls"))
+		tls = cert ? STAG_POOL_TLS_REQUIRED : STAG_POOL_TLS_OFF;
+	attr.tls = (uint32_t)tls;
+	if (stag_pool_node_check(&attr) != 0)
+		conf_fault(conf, conf_line_of(at, setting), "%s", stag_pool_error());
+	if (!key)
+		return tls;
+	/* it is read when the pool is used; here only its access is checked */
+	text = conf_read_private(conf, conf_line_of(at, "tls-key"), "tls-key", key, "");
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+	return tls;
 }
 
 static void check_creation(struct conf *conf, struct conf_pool *p)
@@ -236,13 +329,19 @@ static void make_users(struct conf *conf, struct conf_pool *p)
 		return;
 	}
 	p->attr.secret = nodes->text;
+	p->attr.also = nodes->also[0] ? nodes->also : NULL;
 	p->attr.users = u;
 	for (unsigned int i = 0; i < p->secrets.count; i++) {
 		const struct secret *s = &p->secrets.list[i];
 
 		if (!(s->rights & ~(uint32_t)RIGHT_NODE))
 			continue;
-		*u++ = (struct stag_pool_user){s->name, s->text, s->rights & ~(uint32_t)RIGHT_NODE};
+		*u++ = (struct stag_pool_user){.name = s->name,
+					       .secret = s->text,
+					       .rights = s->rights & ~(uint32_t)RIGHT_NODE,
+					       .num_prefixes = s->num_prefixes,
+					       .prefixes = s->prefixes,
+					       .also = s->also[0] ? s->also : NULL};
 		p->attr.num_users++;
 	}
 }
@@ -286,7 +385,14 @@ static void make_attr(struct conf_pool *p)
 	a->lease_ms = (uint32_t)(p->lease / MS);
 	a->promote_ms = (uint32_t)(p->promote / MS);
 	a->expire_s = (uint32_t)(p->expire / SECOND);
+	a->client_timeout_ms = (uint32_t)(p->client_timeout / MS);
+	a->retry_s = (uint32_t)(p->retry / SECOND);
+	a->user_clients = (uint32_t)p->user_clients;
 	a->log_bytes = p->log_size;
+	a->tls = (uint32_t)p->tls;
+	a->tls_cert = p->tls_cert;
+	a->tls_key = p->tls_key;
+	a->tls_ca = p->tls_ca;
 }
 
 static void check_pool_section(struct conf *conf, void *section)
@@ -306,17 +412,9 @@ static void check_pool_section(struct conf *conf, void *section)
 	conf_check_address(conf, &p->at, p->address);
 	check_times(conf, p);
 	check_creation(conf, p);
+	p->tls = conf_check_tls(conf, &p->at, p->tls, p->tls_cert, p->tls_key, p->tls_ca);
 	make_attr(p);
 	read_pool_secrets(conf, p);
-}
-
-/* Compares the nodes' secrets: a running node must keep the one that the other nodes know. */
-static const char *node_secret_differs(const void *a, const void *b)
-{
-	const char *x = ((const struct conf_pool *)a)->attr.secret;
-	const char *y = ((const struct conf_pool *)b)->attr.secret;
-
-	return x == y || (x && y && strcmp(x, y) == 0) ? NULL : "the secret of the nodes";
 }
 
 static void free_pool_section(void *section)
@@ -336,5 +434,4 @@ const struct conf_kind conf_pool_kind = {
 	.sample_lines = "create = yes\nsize = 1G\n",
 	.check = check_pool_section,
 	.end = free_pool_section,
-	.differs = node_secret_differs,
 };

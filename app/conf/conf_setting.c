@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/name.h"
+#include "suggest.h"
 
 #define MS 1000ull
 
@@ -156,24 +157,31 @@ static void set_value(struct conf *conf, const struct conf_setting *s, unsigned 
 
 /* ---- items ------------------------------------------------------------------------------- */
 
-const struct conf_item *conf_item_of(const struct conf_section *s, const char *name)
+static bool is_of_family(const struct conf_setting *family, const char *name)
 {
-	for (unsigned int i = 0; i < s->num_items; i++)
-		if (strcmp(s->items[i].name, name) == 0)
-			return &s->items[i];
+	return family && strncmp(name, family->name, strlen(family->name)) == 0;
+}
+
+static const struct conf_item *find_item(const struct conf_item *items, unsigned int n,
+					 const char *name)
+{
+	for (unsigned int i = 0; i < n; i++)
+		if (strcmp(items[i].name, name) == 0)
+			return &items[i];
 	return NULL;
 }
 
-static bool is_of_family(const struct conf_kind *kind, const char *name)
+const struct conf_item *conf_item_of(const struct conf_section *s, const char *name)
 {
-	return kind->family && strncmp(name, kind->family->name, strlen(kind->family->name)) == 0;
+	return find_item(s->items, s->num_items, name);
 }
 
-static void add_item(struct conf *conf, struct conf_section *s, unsigned int line,
-		     const char *setting, const char *value)
+/* Adds the item of a setting, whose name begins with the prefix of its family. */
+static void add_item(struct conf *conf, struct conf_item **items, unsigned int *n,
+		     const char *prefix, unsigned int line, const char *setting, const char *value)
 {
-	const char *name = setting + strlen(s->kind->family->name);
-	const struct conf_item *before = conf_item_of(s, name);
+	const char *name = setting + strlen(prefix);
+	const struct conf_item *before = find_item(*items, *n, name);
 	struct conf_item *list, item = {.line = line};
 
 	if (before) {
@@ -184,9 +192,9 @@ static void add_item(struct conf *conf, struct conf_section *s, unsigned int lin
 		conf_fault(conf, line, "%s requires a name behind the dot, and a value", setting);
 		return;
 	}
-	list = realloc(s->items, (s->num_items + 1) * sizeof(*list));
+	list = realloc(*items, (*n + 1) * sizeof(*list));
 	if (list)
-		s->items = list;
+		*items = list;
 	item.name = strdup(name);
 	item.value = strdup(value);
 	if (!list || !item.name || !item.value) {
@@ -195,7 +203,7 @@ static void add_item(struct conf *conf, struct conf_section *s, unsigned int lin
 		free(item.value);
 		return;
 	}
-	s->items[s->num_items++] = item;
+	list[(*n)++] = item;
 }
 
 bool conf_is_same_items(const void *a, const void *b)
@@ -213,6 +221,46 @@ bool conf_is_same_items(const void *a, const void *b)
 	return true;
 }
 
+/* ---- unknown settings ----------------------------------------------------------------- */
+
+/* Considers the family for the part of the name up to its dot: "lun." for "lnu.1". Returns whether it is the nearest so far. */
+static bool consider_family(struct suggestion *s, const struct conf_setting *family)
+{
+	const char *dot = strchr(s->word, '.');
+	char head[32];
+	struct suggestion of = {.word = head, .best = s->best, .distance = s->distance};
+
+	if (!family || !dot || (size_t)(dot + 1 - s->word) >= sizeof(head))
+		return false;
+	snprintf(head, sizeof(head), "%.*s", (int)(dot + 1 - s->word), s->word);
+	suggest_consider(&of, family->name);
+	if (of.best != family->name)
+		return false;
+	s->best = of.best;
+	s->distance = of.distance;
+	return true;
+}
+
+static void fault_unknown(struct conf *conf, const struct conf_kind *kind, unsigned int line,
+			  const char *name)
+{
+	struct suggestion nearest = {.word = name};
+	const char *rest = "";
+	bool is_family, is_other;
+
+	for (unsigned int i = 0; i < kind->num_settings; i++)
+		suggest_consider(&nearest, kind->settings[i].name);
+	is_family = consider_family(&nearest, kind->family);
+	is_other = consider_family(&nearest, kind->other);
+	if (is_family || is_other)
+		rest = strchr(name, '.') + 1;
+	conf_fault(conf, line, "%s%s%s has no setting '%s'; %s%s%s%s", kind->is_single ? "[" : "a ",
+		   kind->word, kind->is_single ? "]" : "", name,
+		   nearest.best ? "did you mean '" : "see stag.ini(5)",
+		   nearest.best ? nearest.best : "", rest,
+		   nearest.best ? "'? See stag.ini(5)" : "");
+}
+
 /* ---- sections ------------------------------------------------------------------------- */
 
 void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, const char *name,
@@ -221,15 +269,16 @@ void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, cons
 	unsigned int i = index_of(s, name);
 	const struct conf_setting *setting = &s->kind->settings[i];
 
-	if (is_of_family(s->kind, name)) {
-		add_item(conf, s, line, name, value);
+	if (is_of_family(s->kind->family, name)) {
+		add_item(conf, &s->items, &s->num_items, s->kind->family->name, line, name, value);
+		return;
+	}
+	if (is_of_family(s->kind->other, name)) {
+		add_item(conf, &s->others, &s->num_others, s->kind->other->name, line, name, value);
 		return;
 	}
 	if (i == s->kind->num_settings) {
-		conf_fault(conf, line,
-			   s->kind->is_single ? "[%s] has no setting '%s'; see stag.ini(5)"
-					      : "a %s has no setting '%s'; see stag.ini(5)",
-			   s->kind->word, name);
+		fault_unknown(conf, s->kind, line, name);
 		return;
 	}
 	if (s->lines[i]) {
@@ -297,14 +346,20 @@ const char *conf_needs_restart(const void *a, const void *b)
 	return ((const struct conf_section *)a)->kind->live ? NULL : first_difference(a, b, false);
 }
 
+static void free_items(struct conf_item *items, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		free(items[i].name);
+		free(items[i].value);
+	}
+	free(items);
+}
+
 void conf_clear(struct conf_section *s)
 {
 	for (unsigned int i = 0; i < s->kind->num_settings; i++)
 		if (is_text(&s->kind->settings[i]))
 			free(*(char **)((char *)s + s->kind->settings[i].at));
-	for (unsigned int i = 0; i < s->num_items; i++) {
-		free(s->items[i].name);
-		free(s->items[i].value);
-	}
-	free(s->items);
+	free_items(s->items, s->num_items);
+	free_items(s->others, s->num_others);
 }

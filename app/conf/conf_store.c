@@ -17,6 +17,8 @@ static char *make_path(const struct conf *conf, const char *value)
 	return strncmp(value, "mem:", 4) == 0 ? strdup(value) : conf_resolve_path(conf, value);
 }
 
+#define MS	     1000ull /* in microseconds */
+#define SECOND	     1000000ull
 #define LABEL_MAX    (STAG_STORE_NAME_MAX - 1)
 #define LABEL_WANTED "a text of at most 63 bytes"
 
@@ -26,6 +28,8 @@ static char *make_label(const struct conf *conf, const char *value)
 {
 	return strlen(value) <= LABEL_MAX ? strdup(value) : NULL;
 }
+
+static const char *const tls_words[] = {"off", "allowed", "required", NULL};
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_store, field)
@@ -39,6 +43,15 @@ static const struct conf_setting settings[] = {
 	 .json = "port", .help = "Port to listen on; 0 selects a free one."},
 	{"max-connections", CONF_COUNT, FIELD(max_connections), 1, 1u << 20, .preset = "1024",
 	 .json = "max_connections", .help = "Connections served at the same time."},
+	{"client-timeout", CONF_TIME, FIELD(client_timeout), 100 * MS, 3600 * SECOND, MS,
+	 .preset = "30s",
+	 .help = "How long a client may take no answers before it is disconnected."},
+	{"tls", CONF_CHOICE, FIELD(tls), .wanted = "off, allowed or required", .words = tls_words,
+	 .value = "**off** | **allowed** | **required**", .usual = "that of STAG_TLS, or **off**",
+	 .sample = "required", .help = "Whether clients may, or must, encrypt their connections.",
+	 .more = "TLS 1.3, by a key that both sides derive from the client's token; the token does "
+		 "not cross the network in the clear then. A client without a token cannot use it: "
+		 "for certificates see STAG_TLS in **libstag-verbs**(7)."},
 	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40, .preset = "64M",
 	 .json = "staging", .help = "Most memory for data in flight."},
 	{"cache", CONF_SIZE, FIELD(cache), 1u << 20, 1ull << 40, .preset = "64M", .json = "cache",
@@ -182,12 +195,19 @@ static void check_store_section(struct conf *conf, void *section)
 	conf_check_address(conf, &s->at, s->address);
 	for (unsigned int i = 0; i < s->at.num_items; i++)
 		conf_store_partition(conf, &s->at.items[i], &p);
-	s->attr = (struct stag_store_server_attr){.address = s->address,
-						  .port = (uint16_t)s->port,
-						  .max_connections = (uint32_t)s->max_connections,
-						  .staging_bytes = s->staging,
-						  .cache_bytes = s->cache};
+	s->attr = (struct stag_store_server_attr){
+		.address = s->address,
+		.port = (uint16_t)s->port,
+		.comp_mask = STAG_STORE_SERVER_CLIENT_TIMEOUT,
+		.client_timeout_ms = (uint32_t)(s->client_timeout / MS),
+		.max_connections = (uint32_t)s->max_connections,
+		.staging_bytes = s->staging,
+		.cache_bytes = s->cache};
 	s->attr.flags = s->attr.port == 0 ? STAG_STORE_ANY_PORT : 0;
+	if (conf_is_set(&s->at, "tls")) {
+		s->attr.comp_mask |= STAG_STORE_SERVER_TLS;
+		s->attr.tls = (uint32_t)s->tls;
+	}
 	s->made = (struct stag_store_attr){.size = s->size, .block = (uint32_t)s->block};
 	snprintf(s->made.label, sizeof(s->made.label), "%s", s->label ? s->label : s->at.name);
 }

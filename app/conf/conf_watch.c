@@ -83,11 +83,28 @@ static const struct conf_setting settings[] = {
 	 .sample = "alpha.example:7175,beta.example:7175",
 	 .value = "*host*[:*port*][,*host*[:*port*]...]",
 	 .help = "Any of the pool's nodes; the others are found through these."},
-	{"user", CONF_NAME, FIELD(user), .preset = "admin", .help = "User to authenticate as."},
+	{"user", CONF_NAME, FIELD(user), .preset = "admin", .help = "User to authenticate as.",
+	 .more = "With the right **admin**, what happened to the pool's nodes is among this "
+		 "daemon's events: failovers with their causes, refused logins, and the rest of "
+		 "their logs."},
 	{"secret-file", CONF_FILE, FIELD(secret_file), .sample = "/etc/stag/far.secret",
 	 .help = "File with that user's secret, or the pool's file of secrets.",
 	 .more = "The secret stands alone in the first line; a file of secrets is described below. "
 		 "Only its owner may read the file."},
+	{"tls", CONF_CHOICE, FIELD(tls), .wanted = "off, allowed or required",
+	 .words = conf_tls_words, .usual = "**required** with **tls-cert**, else **off**",
+	 .sample = "required", .value = "**off** | **allowed** | **required**",
+	 .help = "Encrypt the connection to the pool: off, allowed or required.",
+	 .more = "As the pool's nodes have it."},
+	{"tls-cert", CONF_FILE, FIELD(tls_cert), .usual = "none", .sample = "/etc/stag/watch.pem",
+	 .help = "File of a certificate to show to the pool's nodes, in PEM.",
+	 .more = "If the nodes have **tls-cert**. Their certificates have to have the addresses "
+		 "of **nodes**."},
+	{"tls-key", CONF_FILE, FIELD(tls_key), .usual = "none", .sample = "/etc/stag/watch.key",
+	 .help = "File of the certificate's private key, in PEM.",
+	 .more = "Only its owner may read the file."},
+	{"tls-ca", CONF_FILE, FIELD(tls_ca), .usual = "none", .sample = "/etc/stag/ca.pem",
+	 .help = "File of the authorities of the nodes' certificates, in PEM."},
 #undef FIELD
 };
 
@@ -120,6 +137,7 @@ static void check_watch_section(struct conf *conf, void *section)
 {
 	struct conf_watch *w = section;
 
+	w->tls = conf_check_tls(conf, &w->at, w->tls, w->tls_cert, w->tls_key, w->tls_ca);
 	if (!w->nodes && !conf_is_set(&w->at, "nodes"))
 		conf_fault(conf, w->at.line,
 			   "nodes is required: nodes = HOST[:PORT][,HOST[:PORT]...]");

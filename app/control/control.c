@@ -21,8 +21,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define CLIENT_S      2 /* timeout of a client */
+#define CLIENT_S      2	  /* timeout of a client */
+#define RETRY_MS      100 /* after accept() ran out of descriptors or memory */
 #define QUERY_ONE_NS  (5 * NS_PER_S)
+#define ORDER_NS      (300 * NS_PER_S) /* it may wait for a reload that starts services */
 #define QUERY_ALL_NS  (2 * NS_PER_S)
 #define QUERY_EACH_NS NS_PER_S
 
@@ -49,9 +51,6 @@ static bool run_dir(char *path, size_t size)
 	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private_directory(path);
 }
 
-/* Directory of a stagd that systemd started; only systemd creates it. */
-#define SYSTEM_DIR "/run/stag"
-
 static bool address_in(struct sockaddr_un *a, const char *dir, const char *kind, int pid)
 {
 	*a = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -75,24 +74,45 @@ static void send_all(int fd, const char *text)
 	}
 }
 
+static __thread struct ucred client;
+
+void control_client(uid_t *uid, int *pid)
+{
+	*uid = client.uid;
+	*pid = client.pid;
+}
+
+/* A client that cannot be accepted keeps the socket readable: without a pause the caller's loop would spin. */
+static void pause_in_shortage(int error)
+{
+	if (error != EAGAIN && error != EINTR && error != ECONNABORTED)
+		poll(NULL, 0, RETRY_MS);
+}
+
 void control_attend(const struct control *c)
 {
+	socklen_t size = sizeof(client);
 	const struct timeval timeout = {.tv_sec = CLIENT_S};
 	CLEANUP_CLOSE int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
 	CLEANUP_FREE char *text = NULL;
 	char word[CONTROL_WORD_MAX] = "";
 	json_t *o;
 
-	if (fd < 0)
+	if (fd < 0) {
+		pause_in_shortage(errno);
 		return;
+	}
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-	if (recv(fd, word, sizeof(word) - 1, 0) <= 0)
+	if (recv(fd, word, sizeof(word) - 1, 0) <= 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &client, &size) != 0)
 		return;
 	o = c->answer(c->arg, word);
 	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
 	send_all(fd, text);
+	if (text) /* it may hold a token */
+		explicit_bzero(text, strlen(text));
 }
 
 static int listen_in(struct control *c, const char *dir, const char *kind)
@@ -108,6 +128,16 @@ static int listen_in(struct control *c, const char *dir, const char *kind)
 		return -errno;
 	snprintf(c->path, sizeof(c->path), "%s", a.sun_path);
 	return 0;
+}
+
+bool control_directory(const char *wanted, char *path, size_t size)
+{
+	if (!wanted) /* systemd sets it for RuntimeDirectory= */
+		wanted = getenv("RUNTIME_DIRECTORY");
+	if (!wanted)
+		return run_dir(path, size);
+	return snprintf(path, size, "%s", wanted) < (int)size &&
+	       (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private_directory(path);
 }
 
 int control_open_in(struct control *c, const char *dir, const char *kind,
@@ -143,20 +173,21 @@ void control_close(struct control *c)
 	*c->path = '\0';
 }
 
-void control_run(struct control *c, const sigset_t *ends)
+int control_run(struct control *c, const sigset_t *ends)
 {
 	CLEANUP_CLOSE int told = signalfd(-1, ends, SFD_CLOEXEC);
 	struct pollfd fds[] = {{.fd = told, .events = POLLIN}, {.fd = c->fd, .events = POLLIN}};
+	struct signalfd_siginfo info;
 	int sig;
 
 	if (told < 0) {
 		sigwait(ends, &sig);
-		return;
+		return sig;
 	}
 	for (;;) {
 		poll(fds, 2, -1);
-		if (fds[0].revents)
-			return;
+		if (fds[0].revents && read(told, &info, sizeof(info)) == sizeof(info))
+			return (int)info.ssi_signo;
 		if (fds[1].revents)
 			control_attend(c);
 	}
@@ -209,28 +240,33 @@ static void query_sockets(struct queries *all, const char *kind, int pid, int bu
 
 	if (run_dir(dir, sizeof(dir)))
 		find_sockets(all, dir, kind, pid, but);
-	find_sockets(all, SYSTEM_DIR, kind, pid, but);
+	find_sockets(all, CONTROL_SYSTEM_DIR, kind, pid, but);
 	queries_run(all, word, timeout_ns);
 	for (size_t i = 0; i < all->n; i++)
 		if (all->list[i].error == ECONNREFUSED) /* its process was killed */
 			unlink(all->list[i].to.sun_path);
 }
 
-static json_t *read_answer(const struct query *a)
-{
-	return a->error ? NULL : json_loadb(a->text, a->length, 0, NULL);
-}
-
-json_t *control_query(const char *kind, int pid, const char *word)
+static json_t *query_one(const char *kind, int pid, const char *word, uint64_t timeout_ns)
 {
 	struct queries all = {.n = 0};
 	json_t *o = NULL;
 
-	query_sockets(&all, kind, pid, 0, word, QUERY_ONE_NS);
+	query_sockets(&all, kind, pid, 0, word, timeout_ns);
 	for (size_t i = 0; i < all.n && !o; i++)
-		o = read_answer(&all.list[i]);
+		o = query_json(&all.list[i]);
 	queries_free(&all);
 	return o;
+}
+
+json_t *control_query(const char *kind, int pid, const char *word)
+{
+	return query_one(kind, pid, word, QUERY_ONE_NS);
+}
+
+json_t *control_order(const char *kind, int pid, const char *word)
+{
+	return query_one(kind, pid, word, ORDER_NS);
 }
 
 /* Appends a response; a process that serves several returns an array. */
@@ -255,7 +291,7 @@ static json_t *query_all(const char *kind, int pid, int but, const char *word, u
 			append_response(list, json_pack("{s:i s:b}", "pid", all.list[i].pid,
 							"answers", false));
 		else
-			append_response(list, read_answer(&all.list[i]));
+			append_response(list, query_json(&all.list[i]));
 	queries_free(&all);
 	return list;
 }

@@ -15,8 +15,7 @@
 
 #include "base/clock.h"
 
-#define RETRY_MS     10		 /* before connecting again after a full backlog */
-#define MOST	     (16u << 20) /* bytes of one response */
+#define RETRY_MS     10 /* before connecting again after a full backlog */
 #define MOST_QUERIES 1024
 
 void queries_add(struct queries *all, const struct sockaddr_un *to, socklen_t size, int pid,
@@ -83,26 +82,39 @@ static void connect_and_send(struct query *a, const char *line)
 		end_query(a, EPROTO);
 }
 
-static bool grow_response(struct query *a)
+static bool grow_response(struct queries *all, struct query *a)
 {
-	size_t room = a->room ? a->room * 2 : 16384;
+	size_t room = a->room ? a->room * 2 : 16384, most = all->most ? all->most : QUERY_MOST;
 	char *more;
 
 	if (a->length < a->room)
 		return true;
-	more = room <= MOST ? realloc(a->text, room) : NULL;
+	if (room > most || (all->budget && room - a->room > all->budget - all->held))
+		return false;
+	more = realloc(a->text, room);
 	if (!more)
 		return false;
+	all->held += room - a->room;
 	a->text = more;
 	a->room = room;
 	return true;
 }
 
-static void receive_answer(struct query *a)
+/* A response that was refused is of no use: others may have its memory. */
+static void forget_response(struct queries *all, struct query *a)
+{
+	free(a->text);
+	all->held -= a->room;
+	a->text = NULL;
+	a->length = a->room = 0;
+}
+
+static void receive_answer(struct queries *all, struct query *a)
 {
 	ssize_t n;
 
-	if (!grow_response(a)) {
+	if (!grow_response(all, a)) {
+		forget_response(all, a);
 		end_query(a, ENOMEM);
 		return;
 	}
@@ -149,10 +161,40 @@ void queries_run(struct queries *all, const char *line, uint64_t timeout_ns)
 			break;
 		for (size_t i = 0; i < all->n; i++)
 			if (fds[i].fd >= 0 && fds[i].revents)
-				receive_answer(&all->list[i]);
+				receive_answer(all, &all->list[i]);
 	}
 	for (size_t i = 0; i < all->n; i++)
 		if (all->list[i].error == EINPROGRESS)
 			end_query(&all->list[i], fds ? ETIMEDOUT : ENOMEM);
 	free(fds);
+}
+
+/* ---- the responses ---- */
+
+/* Returns whether objects and arrays are nested at most `most` deep. The parser would recurse, and allocate for each of them. */
+static bool is_shallow(const char *text, size_t length, unsigned int most)
+{
+	unsigned int depth = 0;
+	bool in_string = false;
+
+	for (size_t i = 0; i < length; i++) {
+		char c = text[i];
+
+		if (in_string && c == '\\')
+			i++;
+		else if (c == '"')
+			in_string = !in_string;
+		else if (!in_string && (c == '{' || c == '[') && ++depth > most)
+			return false;
+		else if (!in_string && (c == '}' || c == ']') && depth-- == 0)
+			return false;
+	}
+	return true;
+}
+
+json_t *query_json(const struct query *a)
+{
+	if (a->error || !is_shallow(a->text, a->length, QUERY_DEPTH))
+		return NULL;
+	return json_loadb(a->text, a->length, 0, NULL);
 }

@@ -6,6 +6,8 @@
 #ifndef STAG_APP_QUERY_H
 #define STAG_APP_QUERY_H
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -25,7 +27,13 @@ struct query {
 struct queries {
 	struct query *list;
 	size_t n;
+	size_t most;   /* bytes of one response; 0: QUERY_MOST */
+	size_t budget; /* bytes of all responses together; 0: no limit */
+	size_t held;   /* of which this many are taken */
 };
+
+#define QUERY_MOST  (16u << 20)
+#define QUERY_DEPTH 16 /* of nested objects and arrays in a response */
 
 #define QUERY_ANY_UID ((uid_t)-1)
 
@@ -35,5 +43,7 @@ void queries_add(struct queries *all, const struct sockaddr_un *to, socklen_t si
 /* Sends the line to all, and collects their responses until each closes its connection or the time is over. */
 void queries_run(struct queries *all, const char *line, uint64_t timeout_ns);
 void queries_free(struct queries *all);
+/* Parses a response. NULL: there is none, it is not JSON, or it is nested too deeply. */
+json_t *query_json(const struct query *a);
 
 #endif

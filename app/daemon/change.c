@@ -17,10 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "audit_log.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/name.h"
+#include "live.h"
 
 /* ---- a change and its steps ------------------------------------------------------- */
 
@@ -38,6 +40,7 @@ struct change {
 	struct conf conf;
 	struct step *steps;
 	unsigned int num_steps;
+	bool force; /* even if data is lost */
 	char *why;
 	size_t size;
 };
@@ -206,10 +209,28 @@ static void free_ports(struct change *c)
 		}
 }
 
+/* Checks that new services and the API can listen, before any of them formats a store or creates a pool. */
+static int check_ports(struct change *c)
+{
+	struct conf_section *api = conf_find(&c->conf, &conf_api_kind, "");
+	char text[512];
+	int rc = 0;
+
+	for (struct conf_section *s = c->conf.sections; s && rc == 0; s = s->next)
+		if (!is_served(c->d, s))
+			rc = port_check(s, c->why, c->size);
+	if (rc != 0 || !api || c->d->api || !c->d->api_calls)
+		return rc;
+	rc = c->d->api_calls->check((struct conf_api *)api, text, sizeof(text));
+	return rc == 0 ? 0
+		       : service_fail(c->why, c->size, -rc, "%s:%u: [api]: %s", api->path,
+				      api->line, text);
+}
+
 static int apply_sections(struct change *c)
 {
 	unsigned int n = 1;
-	int rc = 0;
+	int rc;
 
 	for (struct conf_section *s = c->conf.sections; s; s = s->next)
 		n++;
@@ -219,6 +240,7 @@ static int apply_sections(struct change *c)
 	if (!c->steps)
 		return service_fail(c->why, c->size, ENOMEM, "out of memory");
 	free_ports(c);
+	rc = check_ports(c);
 	for (unsigned int k = 0; k < num_service_kinds; k++)
 		for (struct conf_section *s = NULL;
 		     rc == 0 && (s = conf_next(&c->conf, service_kinds[k]->conf, s));) {
@@ -269,6 +291,23 @@ static void stop_all_but(struct daemon *d, const struct conf *but)
 			stop_one(d, s);
 }
 
+/* Refuses to stop services whose data would be lost for ever. */
+static int check_losses(struct change *c)
+{
+	char what[256];
+
+	for (struct service *s = c->d->services; s && !c->force; s = s->next)
+		if (s->kind->loses && !conf_find(&c->conf, s->kind->conf, s->conf->name) &&
+		    s->kind->loses(s, what, sizeof(what)))
+			return service_fail(
+				c->why, c->size, EBUSY,
+				"%s %s is not removed: %s, which would be lost. Bring another node "
+				"in sync first, or, to lose them, stop stagd before the section is "
+				"removed",
+				conf_kind_word(s->kind->conf), s->conf->name, what);
+	return 0;
+}
+
 /* ---- a change as a whole -------------------------------------------------------------------------- */
 
 /* Reads the main file and the drop-ins; all faults go to c->why, a line each. */
@@ -299,6 +338,7 @@ static void apply_daemon_settings(struct change *c)
 
 	event_log_to((enum event_log)c->conf.daemon->log,
 		     (enum event_level)c->conf.daemon->log_level);
+	audit_log_to(c->conf.daemon->audit_file);
 	if (differs)
 		event_add(EVENT_WARN, "daemon", "%s:%u: %s takes effect when stagd is restarted",
 			  now->path, conf_line_of(now, differs), differs);
@@ -308,21 +348,74 @@ static void apply_daemon_settings(struct change *c)
 			  api ? conf_needs_restart(d->api_conf, api) : "the removal of [api]");
 }
 
-static int start_api(struct daemon *d, struct conf_section *api, char *why, size_t size)
+static void stop_api(struct daemon *d)
 {
-	char text[512] = "";
-	struct api *started;
+	struct api *api;
+
+	lock_acquire(&d->lock);
+	api = d->api;
+	d->api = NULL;
+	lock_release(&d->lock);
+	if (api)
+		d->api_calls->stop(api);
+	conf_put(d->api_conf);
+	d->api_conf = NULL;
+}
+
+static int start_api(struct daemon *d, const struct conf *conf, char *why, size_t size)
+{
+	struct conf_section *api = conf_find(conf, &conf_api_kind, "");
+	struct access *access;
+	char text[512] = "out of memory";
+	struct api *started = NULL;
 
 	if (!api || d->api || !d->api_calls)
 		return 0;
-	started = d->api_calls->start(d, (const struct conf_api *)api, text, sizeof(text));
-	if (!started)
+	access = token_make_own(d, (struct conf_api *)api, text, sizeof(text)) == 0
+			 ? access_of(conf)
+			 : NULL;
+	if (access)
+		started = d->api_calls->start(d, (const struct conf_api *)api, access, text,
+					      sizeof(text));
+	if (!started) {
+		access_put(access);
 		return service_fail(why, size, EIO, "%s:%u: [api]: %s", api->path, api->line, text);
+	}
 	lock_acquire(&d->lock);
 	d->api = started;
 	lock_release(&d->lock);
+	daemon_set_access(d, access);
 	d->api_conf = conf_get(api);
-	return 0;
+	if (d->api_calls->open(started, text, sizeof(text)) == 0)
+		return 0;
+	stop_api(d);
+	return service_fail(why, size, EIO, "%s:%u: [api]: %s", api->path, api->line, text);
+}
+
+/* Applies tokens and roots. If memory runs out, the API keeps those that it has, and says so. */
+static void change_access(struct change *c)
+{
+	struct conf_section *api = conf_find(&c->conf, &conf_api_kind, "");
+	struct daemon *d = c->d;
+	struct access *access;
+	char why[512] = "out of memory";
+
+	if (!d->api || !api)
+		return;
+	access = token_make_own(d, (struct conf_api *)api, why, sizeof(why)) == 0
+			 ? access_of(&c->conf)
+			 : NULL;
+	if (!access) {
+		event_add(EVENT_ERR, "api", "its tokens are as before: %s", why);
+		return;
+	}
+	d->api_calls->change(d->api, (const struct conf_api *)api, access);
+	daemon_set_access(d, access);
+}
+
+static int remove_file(int dir, const char *name)
+{
+	return unlinkat(dir, name, 0) == 0 && fsync(dir) == 0 ? 0 : -errno;
 }
 
 static int write_dropin(const struct daemon *d, const struct conf_instead *file, char *why,
@@ -345,24 +438,9 @@ static int write_dropin(const struct daemon *d, const struct conf_instead *file,
 				    "%s: %s; set state = DIRECTORY in [daemon] to use another one",
 				    path, strerror(errno));
 	rc = file->text ? file_replace(dir, file->file, file->text, strlen(file->text), 0600)
-	     : unlinkat(dir, file->file, 0) == 0 ? fsync(dir)
-						 : -errno;
+			: remove_file(dir, file->file);
 	return rc == 0 ? 0
 		       : service_fail(why, size, -rc, "%s/%s: %s", path, file->file, strerror(-rc));
-}
-
-static void stop_api(struct daemon *d)
-{
-	struct api *api;
-
-	lock_acquire(&d->lock);
-	api = d->api;
-	d->api = NULL;
-	lock_release(&d->lock);
-	if (api)
-		d->api_calls->stop(api);
-	conf_put(d->api_conf);
-	d->api_conf = NULL;
 }
 
 static int apply_all(struct change *c, const struct conf_instead *instead)
@@ -371,11 +449,13 @@ static int apply_all(struct change *c, const struct conf_instead *instead)
 	bool had_api = d->api;
 	int rc;
 
-	if (!d->conf)
+	if (!d->conf) {
 		d->conf = conf_get(&c->conf.daemon->at);
+		live_query_all_users(c->conf.daemon->live == 1);
+	}
 	rc = apply_sections(c);
 	if (rc == 0)
-		rc = start_api(d, conf_find(&c->conf, &conf_api_kind, ""), c->why, c->size);
+		rc = start_api(d, &c->conf, c->why, c->size);
 	if (rc == 0 && instead)
 		rc = write_dropin(d, instead, c->why, c->size);
 	if (rc != 0 && !had_api)
@@ -385,13 +465,15 @@ static int apply_all(struct change *c, const struct conf_instead *instead)
 
 /* instead: the drop-in to write; NULL: none. */
 static int reload_with(struct daemon *d, const char *path, const struct conf_instead *instead,
-		       char *why, size_t size)
+		       bool force, char *why, size_t size)
 {
-	struct change c = {.d = d, .why = why, .size = size};
+	struct change c = {.d = d, .force = force, .why = why, .size = size};
 	int rc;
 
 	assert(lock_held(&d->changing));
 	rc = read_files(&c, path, instead);
+	if (rc == 0)
+		rc = check_losses(&c);
 	if (rc == 0)
 		rc = apply_all(&c, instead);
 	if (rc != 0) {
@@ -399,6 +481,7 @@ static int reload_with(struct daemon *d, const char *path, const struct conf_ins
 	} else {
 		keep_steps(&c);
 		stop_all_but(d, &c.conf);
+		change_access(&c);
 		apply_daemon_settings(&c);
 	}
 	free(c.steps);
@@ -423,6 +506,7 @@ static void free_daemon(struct daemon *d)
 	pthread_cond_destroy(&d->put);
 	conf_put(d->conf);
 	conf_put(d->api_conf);
+	access_put(d->access);
 	free(d->path);
 	free(d);
 }
@@ -456,14 +540,14 @@ struct daemon *daemon_start(const char *config, const struct daemon_api *api)
 		return NULL;
 	}
 	lock_acquire(&d->changing);
-	rc = reload_with(d, d->path, NULL, why, sizeof(why));
+	rc = reload_with(d, d->path, NULL, false, why, sizeof(why));
 	lock_release(&d->changing);
 	if (rc == 0) {
 		controls_open(d);
 		return d;
 	}
 	log_lines(why);
-	event_add(EVENT_ERR, "daemon", "start failed; nothing is served");
+	event_add(EVENT_WARN, "daemon", "start failed; nothing is served");
 	stop_all_but(d, NULL);
 	free_daemon(d);
 	return NULL;
@@ -487,7 +571,7 @@ int daemon_reload(struct daemon *d, char *why, size_t size)
 
 	HOLD_FOR_SCOPE(&d->changing);
 	event_add(EVENT_INFO, "daemon", "reading %s again", d->path);
-	rc = reload_with(d, d->path, NULL, text, text == why ? size : sizeof(own));
+	rc = reload_with(d, d->path, NULL, false, text, text == why ? size : sizeof(own));
 	if (rc != 0) {
 		CLEANUP_FREE char *lines = strdup(text);
 
@@ -496,6 +580,22 @@ int daemon_reload(struct daemon *d, char *why, size_t size)
 		event_add(EVENT_ERR, "daemon", "%s was rejected; nothing has changed", d->path);
 	}
 	return rc;
+}
+
+int daemon_replace_dropin(struct daemon *d, const char *file, const char *text, char *why,
+			  size_t size)
+{
+	const struct conf_instead instead = {.file = file, .text = text};
+
+	return reload_with(d, d->path, &instead, false, why, size);
+}
+
+int daemon_remove_dropin(struct daemon *d, const char *file, char *why, size_t size)
+{
+	const struct conf_instead none = {.file = file};
+
+	assert(lock_held(&d->changing));
+	return write_dropin(d, &none, why, size);
 }
 
 static const struct service_kind *service_kind_of(const char *word)
@@ -549,7 +649,7 @@ static int apply_settings(struct daemon *d, const char *kind, const char *name, 
 		     *ini && ini[strlen(ini) - 1] != '\n' ? "\n" : "") < 0)
 		return service_fail(why, size, ENOMEM, "out of memory");
 	instead = (struct conf_instead){.file = file, .text = text};
-	rc = reload_with(d, d->path, &instead, why, size);
+	rc = reload_with(d, d->path, &instead, false, why, size);
 	if (rc == 0)
 		event_add(EVENT_INFO, "daemon", "%s %s was configured by %s", kind, name, file);
 	return rc;
@@ -605,7 +705,8 @@ int daemon_set(struct daemon *d, const char *kind, const char *name, const char 
 	return apply_settings(d, kind, name, text, why, size);
 }
 
-int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *why, size_t size)
+int daemon_withdraw(struct daemon *d, const char *kind, const char *name, bool force, char *why,
+		    size_t size)
 {
 	CLEANUP_FREE char *file = NULL;
 	struct conf_instead instead;
@@ -625,7 +726,7 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 				    "%s %s is in %s, line %u: remove it there, then reload", kind,
 				    name, s->now->path, s->now->line);
 	instead = (struct conf_instead){.file = file};
-	rc = reload_with(d, d->path, &instead, why, size);
+	rc = reload_with(d, d->path, &instead, force, why, size);
 	if (rc == 0)
 		event_add(EVENT_INFO, "daemon", "%s %s was removed", kind, name);
 	return rc;

@@ -24,6 +24,15 @@ void client_name(struct client *c, const char *where, const char *user, const ch
 	snprintf(c->secret, sizeof(c->secret), "%s", secret ? secret : "");
 }
 
+void client_secure(struct client *c, uint64_t tls, const char *cert, const char *key,
+		   const char *ca)
+{
+	c->tls = (uint32_t)tls;
+	snprintf(c->cert, sizeof(c->cert), "%s", cert ? cert : "");
+	snprintf(c->key, sizeof(c->key), "%s", key ? key : "");
+	snprintf(c->ca, sizeof(c->ca), "%s", ca ? ca : "");
+}
+
 void client_end(struct client *c)
 {
 	stag_pool_close(c->use.client);
@@ -36,6 +45,10 @@ static void client_open(struct client *c)
 {
 	const struct stag_pool_attr attr = {.user = c->user,
 					    .secret = c->secret,
+					    .tls = c->tls,
+					    .tls_cert = *c->cert ? c->cert : NULL,
+					    .tls_key = *c->key ? c->key : NULL,
+					    .tls_ca = *c->ca ? c->ca : NULL,
 					    .timeout_ms = PATIENCE_MS,
 					    .retry_ms = PATIENCE_MS};
 

@@ -6,10 +6,13 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "audit_log.h"
+#include "base/audit.h"
 #include "block_words.h"
 #include "store_words.h"
 
@@ -48,9 +51,74 @@ static json_t *answer_block(void *arg, const char *word)
 	return list;
 }
 
+/* Reports an act of `stag` to the audit log. */
+static void audit_control(const char *word, int rc, const char *why)
+{
+	char from[48];
+	uid_t uid;
+	int pid;
+
+	control_client(&uid, &pid);
+	snprintf(from, sizeof(from), "uid %u pid %d", uid, pid);
+	audit_report(&(struct stag_audit_record){
+		.room = "daemon",
+		.object = "control socket",
+		.action = word,
+		.from = from,
+		.outcome = rc == 0 ? STAG_AUDIT_ALLOWED : STAG_AUDIT_FAILED,
+		.reason = rc == 0 ? NULL : why});
+}
+
+/* Answers "token create NAME ROLE" and "token revoke NAME". */
+static json_t *answer_token(struct daemon *d, const char *word)
+{
+	char name[NAME_LEN] = "", role_text[16] = "", text[TOKEN_ROOM] = "", why[512] = "";
+	enum role role;
+	json_t *o;
+	int rc;
+
+	if (sscanf(word, "token create %63s %15s", name, role_text) == 2 &&
+	    role_parse(role_text, &role))
+		rc = daemon_token_create(d, name, role, text, why, sizeof(why));
+	else if (sscanf(word, "token revoke %63s", name) == 1)
+		rc = daemon_token_revoke(d, name, why, sizeof(why));
+	else
+		return json_pack("{s:s}", "error", "unknown request");
+	audit_control(word, rc, why);
+	if (rc != 0)
+		return json_pack("{s:s}", "error", why);
+	o = *text ? json_pack("{s:s s:s s:s}", "name", name, "role", role_text, "token", text)
+		  : json_pack("{s:s}", "revoked", name);
+	explicit_bzero(text, sizeof(text));
+	return o;
+}
+
+/* Answers "reload", as SIGHUP, with its result. */
+static json_t *answer_reload(struct daemon *d)
+{
+	char why[4096] = "";
+	int rc = daemon_reload(d, why, sizeof(why));
+
+	audit_control("reload", rc, why);
+	return rc == 0 ? json_pack("{s:b}", "reloaded", true) : json_pack("{s:s}", "error", why);
+}
+
 static json_t *answer_stagd(void *arg, const char *word)
 {
-	return strcmp(word, "events") == 0 ? events_since(0, 0) : daemon_status(arg);
+	unsigned long long limit;
+
+	if (strcmp(word, "events") == 0)
+		return events_since(0, 0);
+	if (strcmp(word, "tokens") == 0)
+		return json_pack("{s:o}", "tokens", daemon_tokens(arg));
+	if (sscanf(word, "audit %llu", &limit) == 1)
+		return json_pack("{s:o s:o}", "log", audit_log_status(), "records",
+				 audit_log_since(0, limit));
+	if (strcmp(word, "reload") == 0)
+		return answer_reload(arg);
+	if (strncmp(word, "token ", 6) == 0)
+		return answer_token(arg, word);
+	return daemon_status(arg);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -12,7 +12,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "log.h"
+#include "base/log.h"
+#include "start.h"
 
 /* The order of start: targets use stores, so stores come first. */
 const struct service_kind *const service_kinds[] = {&store_service, &target_service, &pool_service,
@@ -55,10 +56,17 @@ void service_tell_rest(const struct service *s, const struct conf_section *to)
 {
 	const char *differs = conf_needs_restart(s->conf, to);
 
-	if (differs)
+	if (differs && s->kind == &pool_service && conf_pool_counts_once(differs))
+		event_add(
+			EVENT_WARN, s->object,
+			"%s:%u: %s counts only when a pool is created: this one keeps what it has",
+			to->path, to->line, differs);
+	else if (differs)
 		event_add(EVENT_WARN, s->object, "%s:%u: %s takes effect when stagd is restarted%s",
 			  to->path, to->line, differs,
-			  s->kind == &pool_service ? "; meanwhile a standby serves the pool" : "");
+			  s->kind == &pool_service ? "; restart one node after the other, each "
+						     "when the others are in sync"
+						   : "");
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -142,6 +150,16 @@ void daemon_put(struct service *s)
 	HOLD_FOR_SCOPE(&d->lock);
 	if (--s->refs == 0)
 		pthread_cond_broadcast(&d->put);
+}
+
+bool daemon_serves_node(struct daemon *d, const char *pool, const char *node)
+{
+	struct service *s = daemon_get(d, &pool_service, pool);
+	bool found = s && strcmp(((const struct conf_pool *)s->conf)->node, node) == 0;
+
+	if (s)
+		daemon_put(s);
+	return found;
 }
 
 struct service **daemon_get_all(struct daemon *d, unsigned int *n)
@@ -271,14 +289,15 @@ json_t *daemon_status(struct daemon *d)
 	const struct conf_daemon *c = (const struct conf_daemon *)d->conf;
 	unsigned int n;
 	struct service **all = daemon_get_all(d, &n);
+	CLEANUP_FREE char *start = start_command(d->path);
 	char started[48];
 	json_t *o;
 
-	log_time(&d->started, started, sizeof(started));
-	o = json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:s, s:s?}", "version", STAG_VERSION, "pid",
-		      (int)getpid(), "name", c->name, "started", started, "uptime_s",
+	log_format_time(&d->started, started, sizeof(started));
+	o = json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:s?, s:s, s:s?}", "version", STAG_VERSION,
+		      "pid", (int)getpid(), "name", c->name, "started", started, "uptime_s",
 		      (json_int_t)((clock_ns() - d->started_ns) / NS_PER_S), "config", d->path,
-		      "state", c->state, "user", c->user);
+		      "start", start, "state", c->state, "user", c->user);
 	for (unsigned int i = 0; i < num_service_kinds; i++)
 		json_object_set_new(o, service_kinds[i]->list, list_of(all, n, service_kinds[i]));
 	json_object_set_new(o, "api", daemon_api_status(d));

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "access.h"
 #include "conf.h"
 #include "event.h"
 #include "stag/block.h"
@@ -36,8 +37,15 @@ struct daemon;
 struct api;
 
 struct daemon_api {
-	struct api *(*start)(struct daemon *d, const struct conf_api *conf, char *why, size_t size);
+	struct api *(*start)(struct daemon *d, const struct conf_api *conf, struct access *access,
+			     char *why, size_t size);
+	/* Returns -errno if start() could not listen on its port. */
+	int (*check)(const struct conf_api *conf, char *why, size_t size);
+	/* Begins to accept connections; once the daemon's status has the API. */
+	int (*open)(struct api *api, char *why, size_t size);
 	void (*stop)(struct api *api);
+	/* Replaces tokens and roots: those that are gone are refused from now on, also on open connections. conf NULL: as before. */
+	void (*change)(struct api *api, const struct conf_api *conf, struct access *access);
 	json_t *(*status)(struct api *api);
 };
 
@@ -60,10 +68,10 @@ void daemon_stop(struct daemon *d); /* in reverse order of start; a primary hand
  *	 "stores": [{"name", "path", "port", "now_ns", "origin", "label", "uuid", "size", "used", "largest_gap", "block", "generation", "copies",
  *		    "partitions": [{"name", "id", "offset", "size", "alignment", "order", "level", "cache_ms", "rights": [WORDS]}],
  *		    "counters": {"reads", "writes", "flushes", "atomics", "read_bytes", "written_bytes", "errors", "cache_hits", "cache_misses",
- *		    "cache_bytes"}, "latency": {"read": H, "write": H, "flush": H}}],
+ *		    "cache_bytes", "connections", "refused", "evicted"}, "latency": {"read": H, "write": H, "flush": H}}],
  *	 "targets": [{"name", "iqn", "alias", "port", "now_ns", "origin", "luns": [{"lun", "where", "read_only", "write_back", "block"}], "sessions":
  *		    [{"id", "initiator", "address", "transport", "encoding", "counters"}], "counters": {...}, "latency": {"read": H, "write": H}}],
- *	 "api": {"listen", "socket", "token": true|false, "console": true|false} | null}
+ *	 "api": {"listen", "socket", "token": true|false, "token_file", "console": true|false, ...} | null}
  *
  * role: "primary", "standby", "joining", "waiting", "refused", "unreachable".
  */
@@ -95,11 +103,27 @@ int daemon_apply(struct daemon *d, const char *kind, const char *name, const cha
 int daemon_set(struct daemon *d, const char *kind, const char *name, const char *setting,
 	       const char *value, char *why, size_t size);
 
-/* Removes the drop-in and stops its service. Returns -ENOENT if there is none, -EPERM if the section is in the main file. */
-int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *why, size_t size);
+/*
+ * Removes the drop-in and stops its service. Returns -ENOENT if there is none, -EPERM if the section is in the main file,
+ * -EBUSY if data would be lost for ever, unless force.
+ */
+int daemon_withdraw(struct daemon *d, const char *kind, const char *name, bool force, char *why,
+		    size_t size);
 
 /* Returns the settings of a service as lines NAME = VALUE, to be freed; NULL: no such service. */
 char *daemon_settings(struct daemon *d, const char *kind, const char *name);
+
+/* ---- tokens of the API ---------------------------------------------------------------------- */
+
+/*
+ * Makes a token with a name and a role, by a drop-in and a reload, and returns it in text; it is kept nowhere. -EEXIST: there is
+ * one of that name. Revokes one, without a reload: -ENOENT, -EPERM (it is in the main file).
+ */
+int daemon_token_create(struct daemon *d, const char *name, enum role role, char text[TOKEN_ROOM],
+			char *why, size_t size);
+int daemon_token_revoke(struct daemon *d, const char *name, char *why, size_t size);
+/* Returns [{"name", "role", "file": PATH|null, "revocable": true|false}], without the tokens. */
+json_t *daemon_tokens(struct daemon *d);
 
 /* ---- services in use --------------------------------------------------------------------- */
 

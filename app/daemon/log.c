@@ -2,8 +2,8 @@
 /*
  * log.c - writes lines of the log (log.h).
  *
- * The journal gets one datagram of NAME=VALUE lines, as systemd's JOURNAL_NATIVE_PROTOCOL describes. If its socket does not exist
- * but stderr is connected to it (JOURNAL_STREAM), a line begins with its priority (sd-daemon(3)); else it is plain text.
+ * The journal gets one datagram of NAME=VALUE lines, as systemd's JOURNAL_NATIVE_PROTOCOL describes. If its socket does not exist,
+ * the line goes to stderr.
  */
 #include "log.h"
 
@@ -14,27 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 
 #define JOURNAL	 "/run/systemd/journal/socket"
 #define LINE_MAX 1024
 
-static const int priorities[] = {
-	[EVENT_ERR] = 3, [EVENT_WARN] = 4, [EVENT_INFO] = 6, [EVENT_DEBUG] = 7};
-
-void log_time(const struct timespec *time, char *text, size_t size)
-{
-	struct tm tm;
-	char seconds[32];
-
-	gmtime_r(&time->tv_sec, &tm);
-	strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(text, size, "%s.%03ldZ", seconds, time->tv_nsec / 1000000);
-}
+static const enum log_level levels[] = {[EVENT_ERR] = LOG_LEVEL_ERR,
+					[EVENT_WARN] = LOG_LEVEL_WARN,
+					[EVENT_INFO] = LOG_LEVEL_INFO,
+					[EVENT_DEBUG] = LOG_LEVEL_DEBUG};
 
 /* Ignores errors: there is nowhere else to report them. */
 static void write_line(const char *text, int len)
@@ -52,9 +44,17 @@ static void put_line(const char *head, const struct log_line *l)
 				  strcmp(l->object, "daemon") == 0 ? "" : ": ", l->text));
 }
 
+/* Writes the time and the level; or, if the journal reads stderr and adds these itself, the priority. */
 void log_plain(const struct log_line *l)
 {
-	put_line("", l);
+	char head[72], time[48];
+
+	log_format_time(&l->time, time, sizeof(time));
+	if (log_is_journal(STDERR_FILENO))
+		snprintf(head, sizeof(head), "<%d>", log_priority(levels[l->level]));
+	else
+		snprintf(head, sizeof(head), "%s %-4s ", time, event_level_word(l->level));
+	put_line(head, l);
 }
 
 void log_json(const struct log_line *l)
@@ -63,7 +63,7 @@ void log_json(const struct log_line *l)
 	json_t *o;
 	size_t len;
 
-	log_time(&l->time, time, sizeof(time));
+	log_format_time(&l->time, time, sizeof(time));
 	o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I}", "time", time, "level",
 		      event_level_word(l->level), "object", l->object, "text", l->text, "pid",
 		      (int)getpid(), "id", (json_int_t)l->id);
@@ -73,17 +73,6 @@ void log_json(const struct log_line *l)
 		return;
 	text[len++] = '\n';
 	(void)!write(STDERR_FILENO, text, len);
-}
-
-/* Returns whether stderr is the stream that JOURNAL_STREAM names. */
-static bool is_stderr_the_journal(void)
-{
-	const char *named = getenv("JOURNAL_STREAM");
-	unsigned long long dev, ino;
-	struct stat st;
-
-	return named && sscanf(named, "%llu:%llu", &dev, &ino) == 2 &&
-	       fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
 static bool send_to_journal(const char *text, size_t len)
@@ -99,16 +88,14 @@ static bool send_to_journal(const char *text, size_t len)
 
 void log_journal(const struct log_line *l)
 {
-	char text[LINE_MAX + 256], head[8];
+	char text[LINE_MAX + 256];
 	int len = snprintf(text, sizeof(text),
 			   "PRIORITY=%d\nSYSLOG_IDENTIFIER=stagd\nSTAG_OBJECT=%s\nSTAG_EVENT=%llu\n"
 			   "MESSAGE=%s%s%s\n",
-			   priorities[l->level], l->object, (unsigned long long)l->id,
+			   log_priority(levels[l->level]), l->object, (unsigned long long)l->id,
 			   strcmp(l->object, "daemon") == 0 ? "" : l->object,
 			   strcmp(l->object, "daemon") == 0 ? "" : ": ", l->text);
 
-	if (len > 0 && (size_t)len < sizeof(text) && send_to_journal(text, (size_t)len))
-		return;
-	snprintf(head, sizeof(head), "<%d>", priorities[l->level]);
-	put_line(is_stderr_the_journal() ? head : "", l);
+	if (len <= 0 || (size_t)len >= sizeof(text) || !send_to_journal(text, (size_t)len))
+		log_plain(l);
 }

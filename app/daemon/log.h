@@ -18,7 +18,6 @@ struct log_line {
 	const char *object, *text; /* UTF-8 without control characters */
 };
 
-void log_time(const struct timespec *time, char *text, size_t size); /* RFC 3339, ms, UTC */
 void log_plain(const struct log_line *line);
 void log_json(const struct log_line *line);
 void log_journal(const struct log_line *line);

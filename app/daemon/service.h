@@ -14,6 +14,7 @@
 #ifndef STAG_APP_SERVICE_H
 #define STAG_APP_SERVICE_H
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "base/lock.h"
@@ -45,6 +46,8 @@ struct service_kind {
 	int (*change)(struct service *s, struct conf_section *to, char *why, size_t size);
 	/* Undoes that change; NULL: change() back to `before`. */
 	void (*undo)(struct service *s, struct conf_section *before);
+	/* Says what would be lost for ever if the service were stopped now. Returns false if nothing would. May be NULL. */
+	bool (*loses)(struct service *s, char *what, size_t size);
 	bool (*answers)(struct service *s);
 	json_t *(*status)(struct service *s, const struct conf_section *now);
 	void (*announce)(struct service *s,
@@ -65,6 +68,8 @@ void service_tell_rest(const struct service *s, const struct conf_section *to);
 /* daemon.c: finds a service that runs or was started by the change in progress. Requires daemon.changing. */
 struct service *daemon_find(struct daemon *d, const struct service_kind *kind, const char *name);
 void daemon_put(struct service *s);
+/* Returns whether this node of the pool runs in this daemon. */
+bool daemon_serves_node(struct daemon *d, const char *pool, const char *node);
 const char *daemon_path(const struct daemon *d); /* of the main file */
 
 /* ---- client.c: one thread at a time uses a client -------------------------- */
@@ -75,10 +80,15 @@ struct client {
 	struct service *service;
 	char user[64], secret[CONF_SECRET_MAX];
 	char where[1024];
+	uint32_t tls;					  /* enum stag_pool_tls */
+	char cert[PATH_MAX], key[PATH_MAX], ca[PATH_MAX]; /* "": none */
 };
 
 void client_init(struct client *c, struct service *s);
 void client_name(struct client *c, const char *where, const char *user, const char *secret);
+/* How it connects; NULL: no file. */
+void client_secure(struct client *c, uint64_t tls, const char *cert, const char *key,
+		   const char *ca);
 void client_end(struct client *c);
 void client_lock(struct client *c); /* and opens it if it is closed */
 void client_unlock(struct client *c);
@@ -86,6 +96,12 @@ void client_unlock(struct client *c);
 struct client *pool_client(struct service *s);
 struct client *watch_client(struct service *s);
 bool pool_has_refused(struct service *s); /* for the main loop only */
+
+/*
+ * Returns whether stagd, which was told to stop, is not to stop yet, as the node has the only copy of a pool's values and another
+ * one may get a copy (ending.h); logs why. Sets *extend if the service manager is to wait, too. For the main loop only.
+ */
+bool pool_delays_end(struct service *s, bool *extend);
 
 /* ---- service_store.c, service_target.c ------------------------------------------------------- */
 

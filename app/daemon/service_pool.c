@@ -12,16 +12,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "ending.h"
 #include "live.h"
 #include "notify.h"
 #include "pool_words.h"
+#include "registry.h"
 
 struct node {
 	struct service service;
 	struct stag_pool_node *node;
 	struct client client;
-	uint32_t role;	/* as last reported to systemd; used by the main loop only */
-	uint64_t epoch; /* likewise */
+	uint32_t role;	      /* as last reported to systemd; used by the main loop only */
+	uint64_t epoch;	      /* likewise */
+	struct ending ending; /* likewise */
 	char why[128];
 };
 
@@ -37,11 +41,11 @@ static const struct conf_pool *pool_conf(const struct service *s)
 
 /* ---- start ------------------------------------------------------------------------ */
 
-static void pool_log_line(void *arg, const char *line)
+static void pool_log_line(void *arg, int level, const char *line)
 {
 	const struct service *s = arg;
 
-	event_add(EVENT_INFO, s->object, "%s", line);
+	event_add(event_level_of(level), s->object, "%s", line);
 }
 
 static bool has_been_in_a_pool(const struct conf_pool *p)
@@ -77,12 +81,30 @@ static const char *pool_advice(const struct conf_pool *p, int error)
 }
 
 /* Configures the client: a user with the right to administer if there is one, and loopback if the node listens there. */
+/* Returns the host of advertise, address, or this machine's name. */
+static const char *name_others_use(const struct conf_pool *p, char *own, size_t size)
+{
+	const char *name = p->advertise ? p->advertise : p->address;
+
+	if (!name) {
+		gethostname(own, size - 1);
+		return own;
+	}
+	if (*name == '[')
+		snprintf(own, size, "%.*s", (int)strcspn(name + 1, "]"), name + 1);
+	else if (strchr(name, ':') == strrchr(name, ':'))
+		snprintf(own, size, "%.*s", (int)strcspn(name, ":"), name);
+	else
+		snprintf(own, size, "%s", name);
+	return own;
+}
+
 static void name_client(struct node *n, const struct conf_pool *p)
 {
 	const struct stag_pool_user *u = p->attr.num_users ? &p->users[0] : NULL;
 	const char *host = p->address;
 	struct stag_pool_node_info info = {0};
-	char where[256];
+	char where[512], own[256] = "";
 
 	for (uint32_t i = p->attr.num_users; i-- > 0;)
 		if (p->users[i].rights & STAG_POOL_RIGHT_ADMIN)
@@ -90,8 +112,11 @@ static void name_client(struct node *n, const struct conf_pool *p)
 	stag_pool_node_query(n->node, &info, sizeof(info));
 	if (!host || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0)
 		host = "127.0.0.1";
+	if (p->tls_cert) /* is for the address that others use */
+		host = name_others_use(p, own, sizeof(own));
 	snprintf(where, sizeof(where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, info.port);
 	client_name(&n->client, where, u ? u->name : NULL, u ? u->secret : NULL);
+	client_secure(&n->client, p->tls, p->tls_cert, p->tls_key, p->tls_ca);
 }
 
 static int pool_start(struct service *s, char *why, size_t size)
@@ -117,6 +142,7 @@ static int pool_start(struct service *s, char *why, size_t size)
 	n->client.use.node = n->node;
 	n->client.use.node_name = p->node;
 	name_client(n, p);
+	registry_add(daemon_path(s->daemon)); /* so that `stag pool` finds it by its name */
 	return 0;
 }
 
@@ -131,12 +157,106 @@ static void pool_stop(struct service *s)
 	stag_pool_node_stop(n->node);
 }
 
+/*
+ * Counts the values as they are now: what the node shows of itself is a moment older. Returns false if the pool does not say.
+ * Without users it is not asked: nobody can have put a value meanwhile.
+ */
+static bool count_values(struct service *s, uint64_t *values)
+{
+	struct client *c = &to_node(s)->client;
+	struct stag_pool_info info = {0};
+	bool known = true;
+
+	client_lock(c);
+	if (c->use.client && stag_pool_query(c->use.client, &info, sizeof(info)) != 0) {
+		daemon_pool_lost(&c->use);
+		known = false;
+	} else if (!c->use.client && *c->user) {
+		known = false;
+	}
+	client_unlock(c);
+	*values = info.objects;
+	return known;
+}
+
+static bool pool_loses(struct service *s, char *what, size_t size)
+{
+	struct stag_pool_node_info i = {0};
+
+	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) != 0 || !ending_is_only_copy(&i))
+		return false;
+	if (i.objects == 0 && !count_values(s, &i.objects)) {
+		snprintf(
+			what, size,
+			"node %s may have the only copy in sync of values, which the pool does not "
+			"count now",
+			pool_conf(s)->node);
+		return true;
+	}
+	if (i.objects == 0)
+		return false;
+	snprintf(what, size, "node %s has the only copy in sync of the pool's values (%llu)",
+		 pool_conf(s)->node, (unsigned long long)i.objects);
+	return true;
+}
+
+/* Logs each reason once. */
+static void tell_delay(struct service *s, enum pool_end end, uint64_t values,
+		       const struct stag_pool_member *other)
+{
+	static const char *const reasons[] = {
+		[POOL_COPIES] = "is being resynchronised",
+		[POOL_STAYS] = "runs, and is refused: its log says why",
+		[POOL_RETURNS] = "another node was connected, or tried to, and may return within "
+				 "5 seconds",
+	};
+	struct ending *e = &to_node(s)->ending;
+
+	if (e->told & 1u << end)
+		return;
+	e->told |= 1u << end;
+	event_add(EVENT_WARN, s->object,
+		  "stagd does not stop%s: node %s has the only copy of the pool's values (%llu); "
+		  "%s%s%s; SIGTERM once more, or SIGINT, stops it, and they are lost",
+		  end == POOL_STAYS ? "" : " yet", pool_conf(s)->node, (unsigned long long)values,
+		  other ? other->name : "", other ? " " : "", reasons[end]);
+}
+
+bool pool_delays_end(struct service *s, bool *extend)
+{
+	struct ending *e = &to_node(s)->ending;
+	const struct stag_pool_member *other;
+	struct stag_pool_node_info i = {0};
+	uint64_t now = clock_ns();
+	enum pool_end end;
+
+	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) != 0)
+		return false;
+	end = ending_judge(e, &i, now, &other);
+	if (end == POOL_ENDS)
+		return false;
+	tell_delay(s, end, i.objects, other);
+	*extend |= ending_extends(e, now);
+	return true;
+}
+
 /* ---- change ------------------------------------------------------------------------ */
+
+static bool is_same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
 
 static bool is_same_user(const struct stag_pool_user *a, const struct stag_pool_user *b)
 {
-	return strcmp(a->name, b->name) == 0 && strcmp(a->secret, b->secret) == 0 &&
-	       a->rights == b->rights;
+	if (strcmp(a->name, b->name) != 0 || strcmp(a->secret, b->secret) != 0 ||
+	    !is_same_text(a->also, b->also) || a->rights != b->rights ||
+	    a->num_prefixes != b->num_prefixes)
+		return false;
+	for (uint32_t i = 0; i < a->num_prefixes; i++)
+		if (strcmp(a->prefixes[i], b->prefixes[i]) != 0)
+			return false;
+	return true;
 }
 
 static bool has_same_users(const struct conf_pool *a, const struct conf_pool *b)
@@ -149,11 +269,32 @@ static bool has_same_users(const struct conf_pool *a, const struct conf_pool *b)
 	return true;
 }
 
+/* The links of the node stay: it tells the other nodes which secrets it accepts from now on. */
+static int change_secret(struct service *s, const struct conf_pool *now, char *why, size_t size)
+{
+	const struct conf_pool *before = (const struct conf_pool *)s->now;
+	int rc;
+
+	if (is_same_text(before->attr.secret, now->attr.secret) &&
+	    is_same_text(before->attr.also, now->attr.also))
+		return 0;
+	rc = stag_pool_node_set_secret(to_node(s)->node, now->attr.secret, now->attr.also);
+	if (rc != 0)
+		return service_fails(&now->at, now->at.line, why, size, rc, "%s",
+				     stag_pool_error());
+	event_add(EVENT_INFO, s->object, "the secret of the nodes has changed%s",
+		  now->attr.also ? "; two are accepted while it is rotated" : "");
+	return 0;
+}
+
 static int pool_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	const struct conf_pool *now = (const struct conf_pool *)to;
 	struct node *n = to_node(s);
+	int rc = change_secret(s, now, why, size);
 
+	if (rc != 0)
+		return rc;
 	if (has_same_users((const struct conf_pool *)s->now, now))
 		return 0;
 	if (stag_pool_node_set_users(n->node, now->users, now->attr.num_users) != 0)
@@ -175,6 +316,7 @@ static bool pool_answers(struct service *s)
 
 	if (stag_pool_node_query(n->node, &now, sizeof(now)) != 0)
 		return false;
+	ending_see(&n->ending, &now, clock_ns());
 	if (now.role != n->role || now.epoch != n->epoch)
 		notify("STATUS=pool %s: %s of epoch %llu%s%s", s->conf->name,
 		       pool_role_word(now.role), (unsigned long long)now.epoch,
@@ -199,6 +341,7 @@ static json_t *pool_status(struct service *s, const struct conf_section *now)
 	json_t *o = json_pack("{s:s, s:s, s:s, s:s?}", "name", p->at.name, "node", p->node, "kind",
 			      "served", "advertise", p->advertise);
 
+	json_object_set_new(o, "tls", json_string(conf_tls_words[p->tls]));
 	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) == 0)
 		json_object_update_new(o, pool_node_json(&i));
 	json_object_set_new(o, "latency",
@@ -217,6 +360,10 @@ static void pool_announce(struct service *s, json_t *list)
 		json_array_append_new(
 			list, json_pack("{s:s, s:s, s:i, s:s}", "pool", p->at.name, "node", p->node,
 					"port", (int)i.port, "role", pool_role_word(i.role)));
+	else if (i.role == STAG_POOL_ROLE_REFUSED || i.role == STAG_POOL_ROLE_WAITING)
+		printf("%s pool %s as %s: %s\n",
+		       i.role == STAG_POOL_ROLE_REFUSED ? "refused to serve" : "waiting to serve",
+		       p->at.name, p->node, i.why[0] ? i.why : "the roll does not answer");
 	else
 		printf("serving pool %s as %s on port %u\n", p->at.name, p->node, i.port);
 }
@@ -233,6 +380,7 @@ const struct service_kind pool_service = {
 	.start = pool_start,
 	.stop = pool_stop,
 	.change = pool_change,
+	.loses = pool_loses,
 	.answers = pool_answers,
 	.status = pool_status,
 	.announce = pool_announce,

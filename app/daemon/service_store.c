@@ -261,6 +261,19 @@ static json_t *store_table(struct store *st)
 	return store_table_json(st->look, st->use.path);
 }
 
+/* Without a setting the environment decides, as for every program that uses the adapter. */
+static const char *tls_word(const struct conf_store *c)
+{
+	const char *word = getenv("STAG_TLS");
+
+	if (conf_is_set(&c->at, "tls"))
+		return conf_tls_words[c->tls];
+	for (const char *const *w = conf_tls_words; word && *w; w++)
+		if (strcmp(word, *w) == 0)
+			return *w;
+	return conf_tls_words[0];
+}
+
 static json_t *store_status(struct service *s, const struct conf_section *now)
 {
 	struct store *st = to_store(s);
@@ -270,6 +283,7 @@ static json_t *store_status(struct service *s, const struct conf_section *now)
 	struct stag_store_counters c = {0};
 	json_t *table = store_table(st);
 
+	json_object_set_new(o, "tls", json_string(tls_word(store_conf(s))));
 	if (table)
 		json_object_update_new(o, table);
 	if (stag_store_query_server(st->use.server, &c, sizeof(c)) == 0) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -145,6 +146,26 @@ static void target_log_line(void *arg, const char *line)
 	event_add(EVENT_INFO, s->object, "%s", line);
 }
 
+/* Without a directory of its own choice, a target starts even if it cannot keep reservations. */
+static void make_state(struct service *s, struct stag_block_target_attr *attr)
+{
+	CLEANUP_FREE char *parent = strdup(attr->state);
+	char *slash = parent ? strrchr(parent, '/') : NULL;
+
+	if (conf_is_set(s->conf, "state"))
+		return;
+	if (slash > parent) {
+		*slash = '\0';
+		mkdir(parent, 0700);
+	}
+	if ((mkdir(attr->state, 0700) == 0 || errno == EEXIST) &&
+	    access(attr->state, R_OK | W_OK | X_OK) == 0)
+		return;
+	event_add(EVENT_WARN, s->object, "%s: %s: reservations do not survive a restart",
+		  attr->state, strerror(errno));
+	attr->state = NULL;
+}
+
 static int target_start(struct service *s, char *why, size_t size)
 {
 	struct stag_block_target_attr attr = target_conf(s)->attr;
@@ -153,6 +174,7 @@ static int target_start(struct service *s, char *why, size_t size)
 	int rc;
 
 	snprintf(s->object, sizeof(s->object), "target %s", s->conf->name);
+	make_state(s, &attr);
 	attr.log = target_log_line;
 	attr.log_arg = s;
 	t->use.name = s->conf->name;
@@ -225,16 +247,34 @@ static json_t *luns_json(struct service *s, const struct conf_section *now)
 	return list;
 }
 
+static json_t *initiators_json(const struct conf_target *conf)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < conf->at.num_others; i++) {
+		const struct stag_block_right *r = &conf->rights[i];
+
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:s?, s:s?, s:b}", "name",
+					conf->at.others[i].name, "pattern", r->initiator, "user",
+					r->user ? r->user : conf->user, "luns", r->luns,
+					"read_only", (r->flags & STAG_BLOCK_READ_ONLY) != 0));
+	}
+	return list;
+}
+
 static json_t *target_status(struct service *s, const struct conf_section *now)
 {
 	const struct daemon_target *use = &to_target(s)->use;
 	struct stag_block_counters c = {0};
 	json_t *o =
-		json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:o, s:o}", "name", s->conf->name, "iqn",
-			  use->iqn, "alias", target_conf(s)->alias, "address",
+		json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:o, s:o, s:o}", "name", s->conf->name,
+			  "iqn", use->iqn, "alias", target_conf(s)->alias, "address",
 			  target_conf(s)->address, "port", (int)stag_block_target_port(use->target),
-			  "luns", luns_json(s, now), "sessions", block_sessions_json(use->target));
+			  "luns", luns_json(s, now), "initiators", initiators_json(target_conf(s)),
+			  "sessions", block_sessions_json(use->target));
 
+	json_object_set_new(o, "tls", json_string(conf_tls_words[target_conf(s)->tls]));
 	if (stag_block_target_query(use->target, &c, sizeof(c)) == 0) {
 		json_object_set_new(o, "counters", block_counters_json(&c));
 		json_object_set_new(o, "latency",

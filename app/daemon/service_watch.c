@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * service_watch.c - a pool that other daemons serve: a thread queries it once a second.
+ * service_watch.c - a pool that other daemons serve: a thread queries it once a second, and logs what happened to its nodes.
  */
 #include "service.h"
 
@@ -16,6 +16,7 @@
 #include "pool_words.h"
 
 #define PERIOD_MS   1000
+#define MOST_EVENTS 1000	    /* at a time */
 #define PATIENCE_NS (60 * NS_PER_S) /* for one query; longer, and the thread counts as hung */
 
 struct watch {
@@ -28,6 +29,12 @@ struct watch {
 	uint64_t looked, since; /* ns: the last query; when `answers` changed */
 	char error[256];
 	struct stag_pool_info info;
+	struct stag_pool_event event; /* the last one that was fetched; used by the thread only */
+	struct watch_seen {	      /* the last event of each node that was logged; likewise */
+		char node[64];
+		uint64_t run, number;
+	} seen[STAG_POOL_NODES_MAX];
+	unsigned int num_seen;
 };
 
 static struct watch *to_watch(struct service *s)
@@ -70,6 +77,53 @@ static void watch_store_result(struct watch *w, const struct stag_pool_info *now
 		w->info = *now;
 }
 
+/* ---- events of the nodes -------------------------------------------------------------------- */
+
+/* Returns the entry of an event's node; the one that was used first makes room. */
+static struct watch_seen *seen_of(struct watch *w, const struct stag_pool_event *e)
+{
+	struct watch_seen *s;
+
+	for (unsigned int i = 0; i < STAG_POOL_NODES_MAX; i++)
+		if (strcmp(w->seen[i].node, e->node) == 0)
+			return &w->seen[i];
+	s = &w->seen[w->num_seen++ % STAG_POOL_NODES_MAX];
+	*s = (struct watch_seen){.run = 0};
+	snprintf(s->node, sizeof(s->node), "%s", e->node);
+	return s;
+}
+
+/* Another primary sends what was seen already, too. */
+static bool is_new(struct watch *w, const struct stag_pool_event *e)
+{
+	struct watch_seen *s = seen_of(w, e);
+
+	if (s->run == e->run && s->number >= e->number)
+		return false;
+	s->run = e->run;
+	s->number = e->number;
+	return true;
+}
+
+static void log_event(struct watch *w, const struct stag_pool_event *e)
+{
+	char object[OBJECT_MAX];
+
+	if (!is_new(w, e))
+		return;
+	snprintf(object, sizeof(object), "pool %s/%s", w->service.conf->name, e->node);
+	if (!daemon_serves_node(w->service.daemon, w->service.conf->name, e->node))
+		event_add_old(event_level_of((int)e->level), e->age_us, object, e->text);
+}
+
+/* Fetches what happened to the nodes, if the user has the right to administer. */
+static void fetch_events(struct watch *w)
+{
+	for (int i = 0; i < MOST_EVENTS && stag_pool_next_event(w->client.use.client, &w->event);
+	     i++)
+		log_event(w, &w->event);
+}
+
 static void watch_query(struct watch *w)
 {
 	struct stag_pool_info now = {0};
@@ -82,6 +136,8 @@ static void watch_query(struct watch *w)
 		snprintf(error, sizeof(error), "%s", rc ? stag_pool_error() : "");
 		if (rc == ENOTCONN || rc == ETIMEDOUT)
 			daemon_pool_lost(&w->client.use);
+		else if (rc == 0)
+			fetch_events(w);
 	} else {
 		snprintf(error, sizeof(error), "%s", w->client.use.why);
 	}
@@ -124,6 +180,7 @@ static int watch_start(struct service *s, char *why, size_t size)
 	snprintf(s->object, sizeof(s->object), "watch %s", s->conf->name);
 	client_init(&w->client, s);
 	client_name(&w->client, c->nodes, c->user, c->secret);
+	client_secure(&w->client, c->tls, c->tls_cert, c->tls_key, c->tls_ca);
 	lock_init(&w->lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -163,6 +220,7 @@ static int watch_change(struct service *s, struct conf_section *to, char *why, s
 	lock_acquire(&w->client.lock);
 	daemon_pool_lost(&w->client.use);
 	client_name(&w->client, c->nodes, c->user, c->secret);
+	client_secure(&w->client, c->tls, c->tls_cert, c->tls_key, c->tls_ca);
 	lock_release(&w->client.lock);
 	return 0;
 }
@@ -186,6 +244,7 @@ static json_t *watch_status(struct service *s, const struct conf_section *now)
 		      "where", c->nodes, "answers", w->answers, "since_s",
 		      (json_int_t)((clock_ns() - w->since) / NS_PER_S), "now_ns",
 		      (json_int_t)w->looked);
+	json_object_set_new(o, "tls", json_string(conf_tls_words[c->tls]));
 	json_object_set_new(o, "error", w->answers ? json_null() : json_string(w->error));
 	if (w->answers)
 		json_object_update_new(o, pool_info_json(&w->info));

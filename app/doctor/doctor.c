@@ -63,10 +63,12 @@ json_t *doctor_examine(void)
 		const char *name;
 		void (*check)(struct doctor *d);
 	} areas[] = {
-		{"adapter", doctor_adapter}, {"devices", doctor_devices}, {"system", doctor_system},
-		{"storage", doctor_storage}, {"network", doctor_net},	  {"places", doctor_places},
+		{"daemons", doctor_daemons}, {"adapter", doctor_adapter},
+		{"devices", doctor_devices}, {"system", doctor_system},
+		{"storage", doctor_storage}, {"network", doctor_net},
+		{"places", doctor_places},
 	};
-	struct doctor d = {.findings = json_array()};
+	struct doctor d = {.findings = json_array(), .daemons = json_array()};
 	json_t *counts = json_object();
 
 	for (size_t i = 0; i < sizeof(areas) / sizeof(*areas); i++) {
@@ -75,6 +77,6 @@ json_t *doctor_examine(void)
 	}
 	for (int i = 0; i < DOCTOR_LEVELS; i++)
 		json_object_set_new(counts, level_words[i], json_integer(d.counts[i]));
-	return json_pack("{s:s s:o s:o}", "version", STAG_VERSION, "counts", counts, "findings",
-			 d.findings);
+	return json_pack("{s:s s:o s:o s:o}", "version", STAG_VERSION, "counts", counts, "findings",
+			 d.findings, "daemons", d.daemons);
 }

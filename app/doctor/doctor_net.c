@@ -4,9 +4,7 @@
  */
 #include "doctor.h"
 
-#include <dirent.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -16,9 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TCP	  "/proc/sys/net/ipv4/"
-#define ENOUGH	  (4ll << 20) /* bytes of a socket buffer for 10 Gbit/s at a round trip of 3 ms */
-#define LISTENING 0x0a
+#define TCP    "/proc/sys/net/ipv4/"
+#define ENOUGH (4ll << 20) /* bytes of a socket buffer for 10 Gbit/s at a round trip of 3 ms */
 
 /* ---- interfaces --------------------------------------------------------------------------------- */
 
@@ -138,80 +135,17 @@ static void check_copies(struct doctor *d)
 
 /* ---- ports -------------------------------------------------------------------------------------------- */
 
-/* Returns the inode of the socket that listens at a port; 0: there is none. */
-static unsigned long listener_in(const char *table, unsigned int port)
-{
-	FILE *f = fopen(table, "re");
-	unsigned long inode, found = 0;
-	unsigned int local, state;
-	char line[512];
-
-	while (f && !found && fgets(line, sizeof(line), f))
-		if (sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s %*d %*d %lu",
-			   &local, &state, &inode) == 3 &&
-		    state == LISTENING && local == port)
-			found = inode;
-	if (f)
-		fclose(f);
-	return found;
-}
-
-static bool has_socket(const char *pid, unsigned long inode)
-{
-	char path[PATH_MAX], link[64], wanted[64];
-	bool found = false;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
-	snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
-	dir = opendir(path);
-	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
-
-		link[n > 0 ? n : 0] = '\0';
-		found = strcmp(link, wanted) == 0;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
-}
-
-/* Writes "stagd, process 4711"; "": another user's process. */
-static void owner_of(unsigned long inode, char *who, size_t size)
-{
-	DIR *dir = opendir("/proc");
-	bool found = false;
-
-	*who = '\0';
-	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-		char path[PATH_MAX], name[32];
-
-		found = e->d_name[0] >= '1' && e->d_name[0] <= '9' && has_socket(e->d_name, inode);
-		if (!found)
-			continue;
-		snprintf(path, sizeof(path), "/proc/%s/comm", e->d_name);
-		snprintf(who, size, "%s, process %.10s", doctor_line(path, name, sizeof(name)),
-			 e->d_name);
-	}
-	if (dir)
-		closedir(dir);
-}
-
 static void check_port(struct doctor *d, unsigned int port, const char *what, const char *option)
 {
-	unsigned long inode = listener_in("/proc/net/tcp", port);
 	char subject[32], who[128], next[128];
 	bool ours;
 
-	if (!inode)
-		inode = listener_in("/proc/net/tcp6", port);
 	snprintf(subject, sizeof(subject), "port %u", port);
-	if (!inode) {
+	if (!doctor_port_owner(port, who, sizeof(who))) {
 		doctor_report(d, DOCTOR_GOOD, subject, (struct doctor_words){what, NULL}, "free");
 		return;
 	}
-	owner_of(inode, who, sizeof(who));
-	ours = strncmp(who, "stag", 4) == 0;
+	ours = strncmp(who, "stag,", 5) == 0 || strncmp(who, "stagd,", 6) == 0;
 	snprintf(next, sizeof(next), "%s, or: ss -ltnp sport = :%u", option, port);
 	doctor_report(d, ours ? DOCTOR_GOOD : DOCTOR_NOTE, subject,
 		      (struct doctor_words){what, ours ? NULL : next}, "used by %s",

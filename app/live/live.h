@@ -9,7 +9,11 @@
 #define STAG_APP_LIVE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stag/histogram.h>
+
+/* Whether root also queries processes of other users (yes, until this is called); for daemons, before their first query. */
+void live_query_all_users(bool all);
 
 /*
  * Queries one process, with a timeout of a second. Returns an object with an integer pid and uid and a string program; all

@@ -159,6 +159,17 @@ int preload_set(const char *library)
 	return list && setenv("LD_PRELOAD", list, 1) == 0 ? 0 : -ENOMEM;
 }
 
+/* By its path, so that lists of processes show its name; if its file was replaced meanwhile, as "exe". */
+static void execute_again(char **argv)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	path[n > 0 ? n : 0] = '\0';
+	execv(path, argv);
+	execv("/proc/self/exe", argv);
+}
+
 int preload_program(char **argv)
 {
 	char library[PATH_MAX];
@@ -173,7 +184,7 @@ int preload_program(char **argv)
 		return -ENOENT;
 	}
 	if (preload_set(library) == 0)
-		execv("/proc/self/exe", argv);
+		execute_again(argv);
 	complain("cannot execute this program with %s: %s", library, strerror(errno));
 	return -errno;
 }
@@ -185,4 +196,21 @@ int preload_self(int argc, char **argv)
 	again[0] = "stag";
 	memcpy(again + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
 	return preload_program(again);
+}
+
+int preload_server(int argc, char **argv)
+{
+	char *again[argc + 2];
+	int rc;
+
+	if (getenv("STAG_LOG_TIME"))
+		return preload_self(argc, argv);
+	setenv("STAG_LOG_TIME", "utc", 1);
+	rc = preload_self(argc, argv);
+	if (rc != 0)
+		return rc;
+	again[0] = "stag";
+	memcpy(again + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
+	execute_again(again);
+	return -errno;
 }

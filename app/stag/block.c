@@ -28,6 +28,18 @@ static bool note_lun(void *to, const struct cli_option *option, char *text)
 	return true;
 }
 
+static bool note_initiator(void *to, const struct cli_option *option, char *text)
+{
+	struct block_use *u = to;
+
+	if (u->num_initiators == BLOCK_MAX_INITIATORS) {
+		complain("--initiator: at most %d", BLOCK_MAX_INITIATORS);
+		return false;
+	}
+	u->initiators[u->num_initiators++] = text;
+	return true;
+}
+
 /* ---- options ---- */
 
 #define TEXT(field)  CLI_TEXT_AT(struct block_use, field)
@@ -42,12 +54,24 @@ static const struct cli_option block_table[] = {
 		 "block device. May repeat. After it, with commas: ro (read only), write-back (a "
 		 "write is durable when the initiator flushes it; otherwise at once), block=4096 "
 		 "(512)"},
+	{"initiator", .value = "PATTERN", .verbs = "serve", .type = CLI_TEXT,
+	 .parse = note_initiator, .repeats = true,
+	 .help = "an initiator that may log in: its name, or a pattern with * and ? (all). May "
+		 "repeat. After it, with blanks, in quotes: user=NAME secret-file=FILE (CHAP), "
+		 "lun=0,2,8-15 (the units that it sees; all), ro (read only)"},
 	{"name", .value = "NAME", .verbs = "serve", TEXT(name),
 	 .help = "of the target: iqn.…, eui.… or naa.… (made from the name of this host)"},
 	{"address", .value = "ADDRESS", .verbs = "serve", TEXT(address),
 	 .help = "address to listen on (all)"},
 	{"port", .value = "PORT", .verbs = "serve", TEXT(port),
 	 .help = "port to listen on; 0: any free port (3260)"},
+	{"state", .value = "DIRECTORY", .verbs = "serve",
+	 CLI_STORE(CLI_DIRECTORY, struct block_use, state, const char *),
+	 .help = "directory for persistent reservations that survive a restart, if an initiator "
+		 "requests that (none do)"},
+	{"max-sessions", .value = "N", .verbs = "serve",
+	 CLI_NUMBER_AT(struct block_use, max_sessions, 1, 65536),
+	 .help = "sessions at the same time (1024)"},
 	{"spin", .value = "MICROSECONDS", .verbs = "serve",
 	 CLI_NUMBER_AT(struct block_use, spin, 0, MAX_SPIN_US),
 	 .help = "how long to poll for the next request before sleeping, while requests come in "
@@ -95,6 +119,10 @@ static const struct cli_option block_table[] = {
 	 .help = "its first line is the secret of --peer-user"},
 	{"initiator", .value = "NAME", .verbs = USE, TEXT(initiator), .common = true,
 	 .help = "the initiator's name (made from the name of this host)"},
+	{"tls", .value = "MODE", .verbs = "serve " USE,
+	 CLI_WORD_AT(struct block_use, tls, "off allowed required"), .common = true,
+	 .help = "whether connections are encrypted, by keys made of the users' secrets: off, "
+		 "allowed or required (off)"},
 	{"digests", .verbs = USE, FLAG(digests), .common = true,
 	 .help = "CRC32C of headers and data, if the target supports it"},
 	{"json", FLAG(json), .help = "for programs"},
@@ -183,7 +211,8 @@ static const struct block_verb {
 		  "or SIGTERM.",
 	  .example = "stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro"},
 	 block_serve},
-	{{"discover", .args = "PORTAL", .summary = "Lists the targets of a portal.",
+	{{"discover", .args = "PORTAL",
+	  .summary = "Lists the targets of a portal, and the units of each.",
 	  .example = "stag block discover iscsi://127.0.0.1"},
 	 block_discover},
 	{{"info", .args = "URL", .summary = "Shows what a logical unit is, and how it is reached.",
@@ -254,6 +283,8 @@ static int run_block(const struct command *self, int argc, char **argv)
 	v = (const struct block_verb *)call.verb;
 	u.url = call.num_args > 0 ? call.args[0] : NULL;
 	u.file = call.num_args > 1 ? call.args[1] : NULL;
+	if (v->run == block_serve && preload_server(argc, argv) != 0)
+		return EXIT_FAILED;
 	if (needs_adapter(v, u.url) && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
 	return v->run == block_serve ? block_serve(&u) : block_run_with_secrets(&u, v->run);

@@ -28,11 +28,14 @@ static bool fill_block(struct copy *c, uint64_t piece, uint64_t at, uint32_t n)
 {
 	uint32_t block = c->block, part = n % block;
 	uint8_t *last = copy_memory(c, piece) + n - part, was[4096];
+	int rc;
 
 	if (part == 0)
 		return true;
-	if (block > sizeof(was) || stag_block_read(to_unit(c)->b, was, at + n - part, block) != 0) {
-		complain("cannot read the last block: %s", stag_block_error());
+	rc = block > sizeof(was) ? EMSGSIZE
+				 : stag_block_read(to_unit(c)->b, was, at + n - part, block);
+	if (rc != 0) {
+		complain_for(rc, NULL, "cannot read the last block: %s", stag_block_error());
 		return false;
 	}
 	memcpy(last + part, was + part, block - part);
@@ -49,12 +52,14 @@ static bool post(struct copy *c, uint64_t n, uint64_t at, uint32_t length)
 				   .iov = &iov,
 				   .n_iov = 1,
 				   .user = (void *)(uintptr_t)n};
+	int rc;
 
 	if (!c->out && !fill_block(c, n, at, length))
 		return false;
-	if (stag_block_submit(to_unit(c)->b, &io) == 0)
+	rc = stag_block_submit(to_unit(c)->b, &io);
+	if (rc == 0)
 		return true;
-	complain("%s", stag_block_error());
+	complain_for(rc, NULL, "%s", stag_block_error());
 	return false;
 }
 
@@ -68,8 +73,8 @@ static bool wait_for_pieces(struct copy *c)
 	for (int i = 0; i < n; i++) {
 		if (done[i].error) {
 			copy_end_line(c);
-			complain("after %llu bytes: %s", (unsigned long long)c->done,
-				 strerror(done[i].error));
+			complain_for(done[i].error, NULL, "after %llu bytes: %s",
+				     (unsigned long long)c->done, strerror(done[i].error));
 			return false;
 		}
 		copy_piece_done(c, (uintptr_t)done[i].user);
@@ -79,9 +84,11 @@ static bool wait_for_pieces(struct copy *c)
 
 static bool flush(struct copy *c)
 {
-	if (stag_block_flush(to_unit(c)->b) == 0)
+	int rc = stag_block_flush(to_unit(c)->b);
+
+	if (rc == 0)
 		return true;
-	complain("cannot flush: %s", stag_block_error());
+	complain_for(rc, NULL, "cannot flush: %s", stag_block_error());
 	return false;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "block_control.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,12 +39,15 @@ static json_t *query_targets(const struct block_use *u, const char *word)
 		return list;
 	json_decref(list);
 	if (u->url)
-		complain("no target %s of this user runs on this machine; 'stag block sessions' "
-			 "lists those that do",
-			 u->url);
+		complain_for(
+			ECONNREFUSED, u->url,
+			"no target %s of this user runs on this machine; 'stag block sessions' "
+			"lists those that do",
+			u->url);
 	else
-		complain("no target of this user runs on this machine; 'stag block serve' and "
-			 "stagd(8) run one");
+		complain_for(ECONNREFUSED, NULL,
+			     "no target of this user runs on this machine; 'stag block serve' and "
+			     "stagd(8) run one");
 	return NULL;
 }
 
@@ -79,16 +83,30 @@ static void print_counters(const char *who, json_t *c)
 	       number_of(c, "stags"), number_of(c, "stags_open"), number_of(c, "errors"));
 }
 
+static void print_tls(json_t *tls)
+{
+	if (json_is_object(tls))
+		printf(", %s, %s%s\n", text_of(tls, "version"), text_of(tls, "cipher"),
+		       json_is_true(json_object_get(tls, "kernel")) ? " by the kernel" : "");
+	else
+		printf(", not encrypted\n");
+}
+
 static void print_sessions(json_t *target)
 {
 	json_t *s;
 	size_t i;
 
 	print_head(target);
-	json_array_foreach (json_object_get(target, "sessions"), i, s)
-		printf("  session %lld: %s from %s, %s, encoding %s\n", number_of(s, "id"),
-		       text_of(s, "initiator"), text_of(s, "address"), text_of(s, "transport"),
-		       text_of(s, "encoding"));
+	json_array_foreach (json_object_get(target, "sessions"), i, s) {
+		bool has_user = json_is_string(json_object_get(s, "user"));
+
+		printf("  session %lld: %s%s%s from %s, %s, encoding %s", number_of(s, "id"),
+		       text_of(s, "initiator"), has_user ? ", user " : "",
+		       has_user ? text_of(s, "user") : "", text_of(s, "address"),
+		       text_of(s, "transport"), text_of(s, "encoding"));
+		print_tls(json_object_get(s, "tls"));
+	}
 	printf("%-24s %10s %10s %9s %9s %9s %9s %6s %8s %6s %6s\n", "", "reads", "writes", "read",
 	       "written", "posts", "compl.", "reg.", "STags", "open", "errors");
 	json_array_foreach (json_object_get(target, "sessions"), i, s) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_serve.c - stag block serve: runs a target with logical units until SIGINT or SIGTERM.
+ * block_serve.c - stag block serve: runs a target with logical units until SIGINT or SIGTERM; SIGHUP reads secrets and sizes again.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "block_control.h"
 #include "conf.h"
 #include "stag.h"
@@ -68,8 +69,9 @@ static void set_spin(const struct block_use *u, struct stag_block_target_attr *a
 	attr->flags |= u->spin == 0 ? STAG_BLOCK_NO_SPIN : 0;
 }
 
-static bool read_secrets(const struct block_use *o, struct stag_block_target_attr *attr,
-			 char secret[MAX_SECRET], char own_secret[MAX_SECRET])
+static char secret[MAX_SECRET], own_secret[MAX_SECRET];
+
+static bool read_secrets(const struct block_use *o, struct stag_block_target_attr *attr)
 {
 	if (!o->user != !o->secret_file || !o->own_user != !o->own_secret_file) {
 		complain("a user needs a secret: --user goes with --secret-file, --own-user with "
@@ -84,6 +86,39 @@ static bool read_secrets(const struct block_use *o, struct stag_block_target_att
 	attr->own_user = o->own_user;
 	attr->own_secret = o->own_user ? own_secret : NULL;
 	return true;
+}
+
+/* The initiators that may log in. */
+static struct conf_right parsed[BLOCK_MAX_INITIATORS];
+static struct stag_block_right rights[BLOCK_MAX_INITIATORS];
+
+static bool read_secrets_of_rights(const struct block_use *o)
+{
+	for (unsigned int i = 0; i < o->num_initiators; i++)
+		if (parsed[i].secret_file &&
+		    !block_read_secret(parsed[i].secret_file, parsed[i].secret))
+			return false;
+	return true;
+}
+
+static bool read_rights(const struct block_use *o, struct stag_block_target_attr *attr)
+{
+	char why[160];
+
+	for (unsigned int i = 0; i < o->num_initiators; i++) {
+		struct conf_right *r = &parsed[i];
+
+		if (!conf_right_parse(o->initiators[i], r, why, sizeof(why))) {
+			complain("--initiator %s: %s", o->initiators[i], why);
+			return false;
+		}
+		rights[i] = r->right;
+		rights[i].secret = r->secret_file ? r->secret : NULL;
+	}
+	attr->comp_mask = STAG_BLOCK_TARGET_RIGHTS;
+	attr->rights = rights;
+	attr->num_rights = o->num_initiators;
+	return read_secrets_of_rights(o);
 }
 
 static void make_name(char *name, size_t size)
@@ -127,44 +162,97 @@ static void announce_target(const struct block_use *o, const char *name,
 
 static bool add_luns(struct stag_block_target *target)
 {
-	for (unsigned int i = 0; i < num_luns; i++)
-		if (stag_block_target_add(target, &luns[i]) != 0) {
-			complain("%s", stag_block_error());
+	for (unsigned int i = 0; i < num_luns; i++) {
+		int rc = stag_block_target_add(target, &luns[i]);
+
+		if (rc != 0) {
+			complain_for(rc, luns[i].where, "%s", stag_block_error());
 			return false;
 		}
+	}
 	return true;
 }
 
-static int serve_units(const struct block_use *o, const struct stag_block_target_attr *attr)
+/* Logins, logouts, growth: worth a line each, at whatever level the libraries log. */
+static void log_line(void *arg, const char *line)
+{
+	(void)arg;
+	if (!getenv("STAG_LOG") || log_level >= LOG_LEVEL_INFO)
+		log_write(LOG_LEVEL_INFO, "block: %s", line);
+}
+
+/* Reads again what is not on the command line: secrets, and the sizes of units, also of those that have shrunk. */
+static void reload(const struct block_use *o, struct stag_block_target_attr *attr,
+		   struct stag_block_target *target)
+{
+	bool read = read_secrets(o, attr) && read_secrets_of_rights(o);
+
+	if (read && stag_block_target_set_rights(target, attr) != 0)
+		complain("%s", stag_block_error());
+	else if (read)
+		log_line(NULL, "reloaded: secrets, for logins from now on, and sizes of units; all "
+			       "else is given by options: start again to change it");
+	for (unsigned int i = 0; i < num_luns; i++)
+		if (stag_block_target_resized(target, luns[i].lun) != 0)
+			complain("%s", stag_block_error());
+}
+
+/* Answers queries until SIGINT or SIGTERM. */
+static void run(const struct block_use *o, struct stag_block_target_attr *attr,
+		struct stag_block_target *target, const sigset_t *signals)
+{
+	struct block_control control;
+
+	block_control_open(&control, target, attr->name);
+	announce_target(o, attr->name, target);
+	while (control_run(&control.control, signals) == SIGHUP)
+		reload(o, attr, target);
+	control_close(&control.control);
+}
+
+static int serve_units(const struct block_use *o, struct stag_block_target_attr *attr)
 {
 	struct stag_block_target *target;
-	struct block_control control;
 	int rc = EXIT_FAILED;
-	sigset_t ends;
+	sigset_t signals;
 
-	serve_begin(&ends);
+	serve_begin(&signals);
+	sigaddset(&signals, SIGHUP);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	attr->log = log_line;
 	target = stag_block_target_start(attr);
 	if (!target) {
 		bool taken = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
 
-		complain("%s%s", stag_block_error(),
-			 taken ? "; --port 0 takes any free port, --address another address" : "");
+		complain_for(
+			errno, NULL, "%s%s", stag_block_error(),
+			taken ? "; --port 0 takes any free port, --address another address" : "");
 		return EXIT_FAILED;
 	}
 	if (add_luns(target)) {
-		block_control_open(&control, target, attr->name);
-		announce_target(o, attr->name, target);
-		control_run(&control.control, &ends);
-		control_close(&control.control);
+		run(o, attr, target, &signals);
 		rc = EXIT_OK;
 	}
 	stag_block_target_stop(target);
 	return rc;
 }
 
+/* Says so if everybody in the network may read and write the units. */
+static void warn_if_open(const struct block_use *o)
+{
+	const char *a = o->address;
+
+	if (!o->user && o->num_initiators == 0 &&
+	    (!a ||
+	     (strncmp(a, "127.", 4) != 0 && strcmp(a, "::1") != 0 && strcmp(a, "localhost") != 0)))
+		complain("warning: everybody who reaches %s may read and write the units; name "
+			 "users with --user or --initiator, or use --address 127.0.0.1",
+			 a ? a : "this machine");
+}
+
 int block_serve(const struct block_use *o)
 {
-	char name[STAG_BLOCK_NAME_MAX], secret[MAX_SECRET], own_secret[MAX_SECRET];
+	char name[STAG_BLOCK_NAME_MAX];
 	struct stag_block_target_attr attr = {.name = o->name, .address = o->address};
 
 	if (!parse_luns(o))
@@ -178,9 +266,15 @@ int block_serve(const struct block_use *o)
 		make_name(name, sizeof(name));
 		attr.name = name;
 	}
-	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) ||
-	    !read_secrets(o, &attr, secret, own_secret))
+	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) || !read_secrets(o, &attr) ||
+	    !read_rights(o, &attr))
 		return EXIT_USAGE;
 	attr.flags |= attr.port == 0 ? STAG_BLOCK_ANY_PORT : 0;
+	attr.comp_mask |= STAG_BLOCK_TARGET_STATE;
+	attr.state = o->state;
+	attr.max_sessions = o->max_sessions;
+	attr.comp_mask |= STAG_BLOCK_TARGET_TLS;
+	attr.tls = block_tls_mode(o);
+	warn_if_open(o);
 	return serve_units(o, &attr);
 }

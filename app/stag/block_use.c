@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_use.c - stag block discover and info, and the secrets of all verbs that use a target.
+ * block_use.c - stag block info, and the secrets of all verbs that use a target.
  */
 #include "block_use.h"
 
@@ -16,64 +16,44 @@ int block_failed(const struct block_use *u, int error)
 	const char *scheme = strstr(u->url, "://"), *at = strchr(u->url, '@');
 	const char *host = at ? at + 1 : scheme ? scheme + 3 : "HOST";
 
-	complain("%s", stag_block_error());
+	complain_for(error, NULL, "%s", stag_block_error());
 	if (error == ECONNREFUSED)
-		fputs("Try 'stag block serve' on that machine, or another port: HOST:PORT.\n",
-		      stderr);
+		complain_try("'stag block serve' on that machine, or another port: HOST:PORT.");
 	else if (error == EACCES)
-		fputs("Try --user NAME --secret-file FILE.\n", stderr);
+		complain_try("--user NAME --secret-file FILE%s.",
+			     block_tls_mode(u) == STAG_BLOCK_TLS_OFF
+				     ? ", and --tls required if the target requires TLS"
+				     : "");
 	else if (error == ENOENT || error == ENODEV || error == ENXIO)
-		fprintf(stderr, "Try 'stag block discover iscsi://%.*s'.\n",
-			(int)strcspn(host, "/"), host);
+		complain_try("'stag block discover iscsi://%.*s'.", (int)strcspn(host, "/"), host);
 	else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
-		fputs("Try 'stag doctor --quiet', on both machines.\n", stderr);
+		complain_try("'stag doctor --quiet', on both machines.");
 	return EXIT_FAILED;
-}
-
-/* ---- discover ------------------------------------------------------------------------- */
-
-static void print_target(void *arg, const char *target, const char *address)
-{
-	printf("%s %s\n", target, address);
-}
-
-static void list_target(void *list, const char *target, const char *address)
-{
-	json_array_append_new(list, json_pack("{s:s, s:s}", "target", target, "address", address));
-}
-
-int block_discover(const struct block_use *u)
-{
-	json_t *list = u->json ? json_array() : NULL;
-	int rc = stag_block_discover(u->url, &u->attr, u->json ? list_target : print_target, list);
-
-	if (rc != 0)
-		block_failed(u, rc);
-	if (rc == 0 && u->json)
-		store_dump(list);
-	else
-		json_decref(list);
-	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
 /* ---- info -------------------------------------------------------------------------------- */
 
 static json_t *info_json(const struct stag_block_info *i)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:b}", "target",
-			 i->target, "transport", block_transport_word(i->transport), "vendor",
-			 i->vendor, "product", i->product, "revision", i->revision, "serial",
-			 i->serial, "size", (json_int_t)i->size, "block", (json_int_t)i->block,
-			 "max_transfer", (json_int_t)i->max_transfer, "read_only", i->read_only,
-			 "write_back", i->write_back, "unmaps", i->unmaps);
+	json_t *o =
+		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:b}", "target",
+			  i->target, "transport", block_transport_word(i->transport), "vendor",
+			  i->vendor, "product", i->product, "revision", i->revision, "serial",
+			  i->serial, "size", (json_int_t)i->size, "block", (json_int_t)i->block,
+			  "max_transfer", (json_int_t)i->max_transfer, "read_only", i->read_only,
+			  "write_back", i->write_back, "unmaps", i->unmaps);
+
+	json_object_set_new(o, "tls", block_tls_json(&i->tls));
+	return o;
 }
 
 static void print_info(const struct stag_block_info *i)
 {
-	char size[32];
+	char size[32], tls[80];
 
 	printf("target     %s\n", i->target);
 	printf("transport  %s\n", block_transport_word(i->transport));
+	printf("encrypted  %s\n", block_tls_word(&i->tls, tls, sizeof(tls)));
 	printf("unit       %s %s %s, serial %s\n", i->vendor, i->product, i->revision, i->serial);
 	printf("size       %s (%llu bytes), blocks of %u\n",
 	       store_size_word(i->size, size, sizeof(size)), (unsigned long long)i->size, i->block);
@@ -109,13 +89,23 @@ bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET])
 	bool good = f && fgets(out, BLOCK_MAX_SECRET, f);
 
 	if (!good)
-		complain("%s: %s", path,
-			 f ? "it is empty: the first line must be the secret" : strerror(errno));
+		complain_for(
+			f ? 0 : errno, path, "%s: %s", path,
+			f ? "it is empty: the first line must be the secret" : strerror(errno));
 	else
 		out[strcspn(out, "\r\n")] = '\0';
 	if (f)
 		fclose(f);
 	return good;
+}
+
+enum stag_block_tls block_tls_mode(const struct block_use *u)
+{
+	if (!u->tls)
+		return STAG_BLOCK_TLS_OFF;
+	return u->tls[0] == 'r'	  ? STAG_BLOCK_TLS_REQUIRED
+	       : u->tls[0] == 'a' ? STAG_BLOCK_TLS_ALLOWED
+				  : STAG_BLOCK_TLS_OFF;
 }
 
 int block_run_with_secrets(struct block_use *u, int (*run)(const struct block_use *u))
@@ -126,7 +116,9 @@ int block_run_with_secrets(struct block_use *u, int (*run)(const struct block_us
 	if ((u->secret_file && !block_read_secret(u->secret_file, secret)) ||
 	    (u->peer_secret_file && !block_read_secret(u->peer_secret_file, peer_secret)))
 		return EXIT_FAILED;
-	u->attr = (struct stag_block_attr){.initiator = u->initiator,
+	u->attr = (struct stag_block_attr){.comp_mask = STAG_BLOCK_ATTR_TLS,
+					   .tls = block_tls_mode(u),
+					   .initiator = u->initiator,
 					   .user = u->user,
 					   .secret = u->secret_file ? secret : NULL,
 					   .peer_user = u->peer_user,

@@ -13,7 +13,8 @@
 #include "block_words.h"
 #include "stag/block.h"
 
-#define BLOCK_MAX_SECRET 256
+#define BLOCK_MAX_SECRET     256
+#define BLOCK_MAX_INITIATORS 256
 
 #define BLOCK_SPIN_DEFAULT UINT32_MAX
 
@@ -21,6 +22,7 @@ struct block_use {
 	const char *url;  /* of sessions and stags: a target, or NULL */
 	const char *file; /* NULL or "-": stdin, stdout */
 	const char *user, *secret_file, *peer_user, *peer_secret_file, *initiator;
+	const char *tls; /* off, allowed or required; NULL: off */
 	const char *offset, *length;
 	/* of bench */
 	const char *op;	 /* NULL: read */
@@ -29,10 +31,13 @@ struct block_use {
 	uint32_t depth, connections;
 	double secs;
 	/* of serve */
-	const char *name, *address, *port, *own_user, *own_secret_file;
+	const char *name, *address, *port, *own_user, *own_secret_file, *state;
+	uint32_t max_sessions;		 /* 0: default */
 	uint32_t spin;			 /* microseconds, or BLOCK_SPIN_DEFAULT */
 	char *luns[STAG_BLOCK_MAX_LUNS]; /* NUMBER=WHERE[,WORD]... */
 	unsigned int num_luns;
+	char *initiators[BLOCK_MAX_INITIATORS]; /* PATTERN [WORD]... */
+	unsigned int num_initiators;
 
 	bool digests, json, sequential, sleep, force, stags;
 	struct stag_block_attr attr;
@@ -42,10 +47,11 @@ struct block_use {
 bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET]);
 /* Sets u->attr, with the secrets, while run() runs. Returns its exit code. */
 int block_run_with_secrets(struct block_use *u, int (*run)(const struct block_use *u));
+enum stag_block_tls block_tls_mode(const struct block_use *u);
 /* Prints the error of the last call and what to do about it. Returns EXIT_FAILED. */
 int block_failed(const struct block_use *u, int error);
 
-/* block_use.c, block_serve.c: exit codes */
+/* block_discover.c, block_use.c, block_serve.c: exit codes */
 int block_discover(const struct block_use *u);
 int block_info(const struct block_use *u);
 int block_serve(const struct block_use *u);

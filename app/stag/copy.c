@@ -134,8 +134,9 @@ static bool copy_in(struct copy *c)
 			return false;
 		if ((uint64_t)n > room - sent) {
 			copy_end_line(c);
-			complain("the input does not fit: the %s ends after %llu bytes", c->kind,
-				 (unsigned long long)room);
+			complain_for(ENOSPC, c->where,
+				     "the input does not fit: the %s ends after %llu bytes",
+				     c->kind, (unsigned long long)room);
 			return false;
 		}
 		if (n > 0 && !post_piece(c, c->at + sent, (uint32_t)n))
@@ -185,7 +186,7 @@ static bool open_file(struct copy *c, const struct copy_range *r)
 		c->fd = open(r->file,
 			     O_CLOEXEC | (c->out ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY), 0666);
 	if (c->fd < 0)
-		complain("%s: %s", r->file ? r->file : "-", strerror(errno));
+		complain_for(errno, r->file, "%s: %s", r->file ? r->file : "-", strerror(errno));
 	return c->fd >= 0;
 }
 
@@ -201,8 +202,9 @@ static bool fits(const struct copy *c)
 	from = lseek(c->fd, 0, SEEK_CUR);
 	if (from < 0 || from > st.st_size || (uint64_t)(st.st_size - from) <= room)
 		return true;
-	complain("%llu bytes do not fit: %s has room for %llu; nothing was written",
-		 (unsigned long long)(st.st_size - from), c->where, (unsigned long long)room);
+	complain_for(ENOSPC, c->where,
+		     "%llu bytes do not fit: %s has room for %llu; nothing was written",
+		     (unsigned long long)(st.st_size - from), c->where, (unsigned long long)room);
 	return false;
 }
 

@@ -109,8 +109,8 @@ static const struct cli_noun doctor_noun = {
 	.name = "doctor",
 	.summary = "check this machine: what it has, and what stag uses of it",
 	.about = "Shows what this machine has, what stag uses of it, and why it does not use "
-		 "something better: adapters, kernel, limits, io_uring, network, ports, "
-		 "directories. Changes nothing.",
+		 "something better: daemons, adapters, kernel, limits, io_uring, "
+		 "network, ports, directories. Changes nothing.",
 	.notes = "A finding is good; or a note: stag does something else than it could; or a "
 		 "warning: it works, but worse than it should; or a fault: something does not work "
 		 "here. After -> is what to do about it. Exit code 1 if there are faults.",

@@ -28,8 +28,8 @@ static void print_json(json_t *o)
 
 static int show_all(const struct heap_options *o)
 {
-	size_t n;
-	struct heap_view *views = heap_view_all(&n);
+	size_t n, hidden;
+	struct heap_view *views = heap_view_all(&n, &hidden);
 	json_t *heaps;
 
 	if (!views) {
@@ -40,9 +40,13 @@ static int show_all(const struct heap_options *o)
 		heaps = json_array();
 		for (size_t i = 0; i < n; i++)
 			json_array_append_new(heaps, heap_json(&views[i]));
-		print_json(json_pack("{s:s s:o}", "version", STAG_VERSION, "heaps", heaps));
+		print_json(json_pack("{s:s s:o s:I}", "version", STAG_VERSION, "heaps", heaps,
+				     "hidden", (json_int_t)hidden));
 	} else {
 		heap_print_list(views, n);
+		if (hidden)
+			printf("%zu heaps of other users are not shown; name one: OWNER/NAME\n",
+			       hidden);
 	}
 	for (size_t i = 0; i < n; i++)
 		heap_view_clear(&views[i]);
@@ -55,7 +59,7 @@ static int read_heap(struct heap_view *view, const char *name, unsigned int flag
 	int rc = heap_view_take(view, name, flags);
 
 	if (rc)
-		complain("%s", view->error ? view->error : strerror(-rc));
+		complain_for(-rc, name, "%s", view->error ? view->error : strerror(-rc));
 	return rc;
 }
 
@@ -110,9 +114,9 @@ static int change_heap(const struct heap_options *o,
 
 	if (memory_of(name, &before))
 		return EXIT_FAILED;
-	heap = stag_heap_attach(name, NULL);
+	heap = heap_view_attach(name);
 	if (!heap) {
-		complain("%s", stag_heap_error());
+		complain_for(errno, name, "%s", stag_heap_error());
 		return EXIT_FAILED;
 	}
 	what(heap, flags);
@@ -156,20 +160,24 @@ static int count_living(const char *name, uint64_t *living)
 static int heap_rm(const struct heap_options *o)
 {
 	uint64_t living;
+	int rc;
 
 	if (!o->force) {
 		if (count_living(o->name, &living))
 			return EXIT_FAILED;
 		if (living) {
-			complain("heap %s: %llu process%s it attached, see 'stag heap show %s'; "
-				 "--force removes only the name",
-				 o->name, (unsigned long long)living,
-				 living == 1 ? " has" : "es have", o->name);
+			complain_for(
+				EBUSY, o->name,
+				"heap %s: %llu process%s it attached, see 'stag heap show %s'; "
+				"--force removes only the name",
+				o->name, (unsigned long long)living,
+				living == 1 ? " has" : "es have", o->name);
 			return EXIT_FAILED;
 		}
 	}
-	if (stag_heap_unlink(o->name)) {
-		complain("%s", stag_heap_error());
+	rc = stag_heap_unlink(o->name);
+	if (rc) {
+		complain_for(rc, o->name, "%s", stag_heap_error());
 		return EXIT_FAILED;
 	}
 	if (o->json)

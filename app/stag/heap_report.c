@@ -34,7 +34,7 @@ void heap_print_list(const struct heap_view *views, size_t n)
 	char size[16], memory[16], bytes[16];
 
 	if (!n) {
-		puts("no heaps on this machine");
+		puts("this user has no heaps");
 		return;
 	}
 	printf("%-24s %-14s %9s %8s %9s %12s %9s %9s %5s\n", "NAME", "ADDRESS", "SIZE", "BLOCKS",

@@ -19,6 +19,7 @@
 
 struct sample {
 	struct heap_view *views;
+	size_t hidden; /* heaps that are left out */
 	size_t n;
 	uint64_t ns;
 };
@@ -49,7 +50,7 @@ static int sample_heaps(struct sample *s, const char *name)
 	s->ns = clock_ns();
 	if (name)
 		return sample_heap(s, name);
-	s->views = heap_view_all(&s->n);
+	s->views = heap_view_all(&s->n, &s->hidden);
 	return s->views ? 0 : -ENOMEM;
 }
 
@@ -230,8 +231,9 @@ int heap_top(const char *name, double interval, uint64_t count, bool as_json)
 			sleep_for(interval);
 		rc = sample_heaps(&now, name);
 		if (rc) {
-			complain("%s",
-				 now.views && now.views->error ? now.views->error : strerror(-rc));
+			complain_for(
+				-rc, name, "%s",
+				now.views && now.views->error ? now.views->error : strerror(-rc));
 			free_sample(&now);
 			break;
 		}

@@ -11,14 +11,11 @@
 /* argv[0] is the command's name. */
 static int run_helper(const struct command *self, int argc, char **argv)
 {
-	int rc;
-
 	if (argc > 2 && strcmp(argv[1], "--complete") == 0) {
 		cli_complete(self->noun, argc - 2, argv + 2, 2);
 		return EXIT_OK;
 	}
-	rc = self->run(self, argc, argv);
-	return rc == EXIT_USAGE ? cli_usage_hint() : rc;
+	return cli_end(self->run(self, argc, argv));
 }
 
 int helper_main(const struct command *self, int argc, char **argv)

@@ -20,8 +20,8 @@ static const struct command bench_command = {&bench_noun, helper_exec},
 			    torture_command = {&torture_noun, helper_exec};
 
 static const struct command *const commands[] = {
-	&run_command,	  &info_command,  &top_command,	      &doctor_command,
-	&heap_command,	  &store_command, &block_command,     &pool_command,
+	&run_command,	  &info_command,  &top_command,	      &doctor_command, &heap_command,
+	&store_command,	  &block_command, &pool_command,      &token_command,  &audit_command,
 	&torture_command, &bench_command, &completion_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
@@ -36,8 +36,12 @@ static void print_help(FILE *out)
 	fputs("  help        explain a command or a verb: 'stag help store add'\n\n"
 	      "  --color=WHEN   auto (on a terminal, unless NO_COLOR is set), always or never\n"
 	      "  --help, --version\n\n"
-	      "Exit codes: 0 done, 1 failed, 2 wrong usage. 'stag run' ends with the exit code of\n"
-	      "its program; 126 if that cannot be executed, 127 if it does not exist.\n"
+	      "Exit codes:\n",
+	      out);
+	for (const struct exit_meaning *m = exit_meanings; m->word; m++)
+		fprintf(out, "  %-3d %s\n", m->code, m->help);
+	fputs("'stag run' ends with the exit code of its program; 126 if that cannot be executed,\n"
+	      "127 if it does not exist.\n"
 	      "More in stag(1), and in libstag-verbs(7) on the environment.\n",
 	      out);
 }
@@ -57,7 +61,7 @@ static int refuse_command(const char *name)
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		suggest_consider(&s, commands[i]->noun->name);
 	suggest_complain(&s, "command", "");
-	return cli_usage_hint();
+	return cli_end(EXIT_USAGE);
 }
 
 static int refuse_option(const char *name)
@@ -68,14 +72,12 @@ static int refuse_option(const char *name)
 	suggest_consider(&s, "--version");
 	suggest_consider(&s, "--color");
 	suggest_complain(&s, "option", "");
-	return cli_usage_hint();
+	return cli_end(EXIT_USAGE);
 }
 
 static int start_command(const struct command *c, int argc, char **argv)
 {
-	int rc = c->run(c, argc, argv);
-
-	return rc == EXIT_USAGE ? cli_usage_hint() : rc;
+	return cli_end(c->run(c, argc, argv));
 }
 
 /* Runs NOUN --help, or NOUN VERB --help. */
@@ -160,7 +162,7 @@ int main(int argc, char **argv)
 	if (argc > 2 && strcmp(argv[1], "--complete") == 0)
 		return complete_words(argc - 2, argv + 2);
 	if (!apply_colour_option(&argc, argv))
-		return cli_usage_hint();
+		return cli_end(EXIT_USAGE);
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;

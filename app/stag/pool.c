@@ -5,9 +5,9 @@
  * Verbs that use a pool need an RDMA device: if the software adapter is not loaded, the command executes itself again
  * with it.
  */
-#include <dirent.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "conf.h"
@@ -18,7 +18,7 @@
 
 #define TEXT(field) CLI_TEXT_AT(struct pool_use, field)
 #define FLAG(field) CLI_FLAG_AT(struct pool_use, field)
-#define CLIENT	    "status put get update rm ls switchover forget watch load"
+#define CLIENT	    "status put get update incr rm ls switchover forget watch load secret shell"
 #define NODE	    "create join"
 
 static const struct cli_option pool_table[] = {
@@ -28,6 +28,21 @@ static const struct cli_option pool_table[] = {
 	{"secret-file", .value = "FILE", .verbs = CLIENT, CLI_FILE_AT(struct pool_use, secret_file),
 	 .common = true,
 	 .help = "the user's secret: the first line, or the line with the user's name"},
+	{"tls", .value = "MODE", .verbs = CLIENT,
+	 CLI_WORD_AT(struct pool_use, tls, "off allowed required"), .common = true,
+	 .help = "encrypt the connection: off, allowed or required (as the node's INI file, or "
+		 "off)"},
+	{"tls-cert", .value = "FILE", .verbs = CLIENT, CLI_FILE_AT(struct pool_use, tls_cert),
+	 .common = true,
+	 .help = "a certificate to show to the nodes, in PEM; TLS is required then"},
+	{"tls-key", .value = "FILE", .verbs = CLIENT, CLI_FILE_AT(struct pool_use, tls_key),
+	 .common = true, .help = "the private key of the certificate"},
+	{"tls-ca", .value = "FILE", .verbs = CLIENT, CLI_FILE_AT(struct pool_use, tls_ca),
+	 .common = true, .help = "the authorities of the nodes' certificates"},
+	{"wait", .value = "S", .verbs = CLIENT " join",
+	 CLI_SECONDS_AT(struct pool_use, wait, 0, 86400), .common = true,
+	 .help = "seconds to wait for a pool that is not served yet, and for a standby to become "
+		 "in sync (10)"},
 	{"json", FLAG(json), .common = true, .help = "for programs"},
 	{.help = "Nodes (these are settings of stag.ini(5), too):"},
 	{"size", .value = "SIZE", .verbs = "create", TEXT(size),
@@ -55,18 +70,28 @@ static const struct cli_option pool_table[] = {
 	 .help = "another node's directory or INI file, to copy its settings"},
 	{"secrets", .value = "FILE", .verbs = NODE, CLI_FILE_AT(struct pool_use, secrets),
 	 .common = true, .help = "a copy of another node's secrets"},
+	{"force", .verbs = "secret", FLAG(force),
+	 .help = "rotate even if nodes do not answer; without the new secret they cannot return"},
 	{"force", .verbs = NODE, FLAG(force),
 	 .help = "replace a node in a directory that exists; its data is lost"},
 	{"serve", .verbs = NODE, FLAG(serve), .help = "run the node, in the foreground"},
+	{"force", .verbs = "rm", FLAG(force),
+	 .help = "remove all names that match a pattern, without asking"},
 	{.help = "Values:"},
 	{"value", .value = "TEXT", .verbs = "put update", TEXT(value),
-	 .help = "the value, instead of a file or standard input"},
+	 .help = "the value, also one that begins with - or is the name of a file"},
+	{"file", .value = "FILE", .verbs = "put update", CLI_FILE_AT(struct pool_use, file),
+	 .help = "the value is the content of FILE"},
+	{"file", .value = "FILE", .verbs = "get", CLI_FILE_AT(struct pool_use, file),
+	 .help = "write the value to FILE"},
 	{"insert", .verbs = "put", FLAG(insert), .help = "without a name; prints a pointer"},
 	{"pointer", .value = "PTR", .verbs = "get update rm", TEXT(pointer),
 	 .help = "a pointer that an insert, or ls --long, has printed"},
 	{"exclusive", .verbs = "put", FLAG(exclusive), .help = "only if the name does not exist"},
 	{"version", .value = "N", .verbs = "put update rm", TEXT(version),
 	 .help = "only if the value is at this version"},
+	{"by", .value = "N", .verbs = "incr", TEXT(by),
+	 .help = "how much to add, also a negative number (1)"},
 	{"long", .verbs = "ls", FLAG(details), .help = "with version, length and pointer"},
 	{"interval", .value = "S", .verbs = "watch",
 	 CLI_SECONDS_AT(struct pool_use, interval, 0.01, 86400),
@@ -87,30 +112,28 @@ static const struct cli_option pool_table[] = {
 
 /* ---- arguments ---- */
 
-/* Offers the pools of which a node was made on this machine. */
+/* Offers the pools that this user has on this machine. */
 static void list_pools(struct cli_words *w, char *const *args)
 {
-	char path[PATH_MAX];
-	DIR *dir = conf_state_dir(path, sizeof(path)) ? opendir(path) : NULL;
-	const struct dirent *entry;
+	const struct registry_node *n = NULL;
+	struct registry r;
 
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_name[0] != '.' && entry->d_type == DT_DIR)
-			cli_offer(w, entry->d_name, NULL);
-	if (dir)
-		closedir(dir);
+	registry_read(&r);
+	while ((n = registry_next_pool(&r, n)))
+		cli_offer(w, n->pool, NULL);
+	registry_free(&r);
 }
 
 static void list_names(struct cli_words *w, char *const *args)
 {
-	char *const argv[] = {"stag", "pool", "ls", args[0], NULL};
+	char *const argv[] = {"stag", "pool", "ls", args[0], "--wait", "0", NULL};
 
 	cli_offer_output(w, argv);
 }
 
 static void list_nodes(struct cli_words *w, char *const *args)
 {
-	char *const argv[] = {"stag", "pool", "status", args[0], "--json", NULL};
+	char *const argv[] = {"stag", "pool", "status", args[0], "--wait", "0", "--json", NULL};
 	CLEANUP_FREE char *text = cli_run(argv);
 	json_t *status = text ? json_loads(text, 0, NULL) : NULL, *node;
 	size_t i;
@@ -122,87 +145,149 @@ static void list_nodes(struct cli_words *w, char *const *args)
 
 static const struct cli_argument pool_arguments[] = {
 	{"POOL",
-	 "its name, if a node of it was made on this machine; or a node's directory or INI file, "
-	 "with a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]",
+	 "its name, if this user has a node of it on this machine; or a node's directory or INI "
+	 "file, with a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]. Without POOL it is that of "
+	 "STAG_POOL, or the only pool that this user has",
 	 CLI_FILE, .list = list_pools},
 	{"NAME", .type = CLI_TEXT, .list = list_names},
 	{"NODE", .type = CLI_TEXT, .list = list_nodes},
-	{"FILE", .type = CLI_FILE},
+	{"VALUE", "the value itself; - reads it from standard input", .type = CLI_TEXT},
+	{"ACTION", "rotate: change the secret of the nodes; status: show which nodes accept which",
+	 .type = CLI_WORD, .words = "rotate status"},
 	{0},
 };
 
 /* ---- verbs ---- */
 
-static const struct pool_verb {
-	struct cli_verb cli;
-	int (*run)(const struct pool_use *u);
-	enum { ALONE, WITH_ADAPTER } needs;
-} pool_verbs[] = {
+static const struct pool_verb pool_verbs[] = {
+	{{"list", .args = "",
+	  .summary = "Lists the pools that this user has on this machine, and their state.",
+	  .example = "stag pool list", .excess = "'stag pool ls POOL' lists the names in a pool"},
+	 pool_use_list,
+	 WITH_ADAPTER,
+	 NOTHING,
+	 NOT_IN_SHELL},
 	{{"create", .args = "NEW-POOL --size SIZE",
 	  .summary = "Makes the first node of a pool on this machine, for stagd to serve.",
 	  .example = "stag pool create shop --size 256M --node a --serve"},
 	 pool_use_create,
-	 ALONE},
+	 ALONE,
+	 NOTHING,
+	 NOT_IN_SHELL},
 	{{"join", .args = "POOL [--from NODE | --roll WHERE --secrets FILE]",
 	  .summary = "Makes another node of a pool, for stagd to serve.",
 	  .example = "stag pool join shop --node b --serve"},
 	 pool_use_join,
-	 ALONE},
-	{{"status", .args = "POOL",
+	 ALONE,
+	 NOTHING,
+	 NOT_IN_SHELL},
+	{{"status", .args = "[POOL]",
 	  .summary =
 		  "Shows a pool: its nodes, the primary, how far each standby is behind, and how "
 		  "full the memory is.",
 	  .example = "stag pool status shop"},
 	 pool_use_status,
-	 WITH_ADAPTER},
+	 WITH_ADAPTER,
+	 NOTHING,
+	 IN_SHELL},
 	{{"put",
-	  .args = "POOL NAME [FILE | --value TEXT] [--exclusive | --version N]\n"
-		  "POOL --insert [FILE | --value TEXT]",
+	  .args = "[POOL] NAME {VALUE | --file FILE | --value TEXT} [--exclusive | --version N]\n"
+		  "POOL --insert {VALUE | --file FILE | --value TEXT}",
 	  .summary = "Puts a value into a pool, by name or without one.",
-	  .example = "stag pool put shop greeting --value hello"},
+	  .example = "stag pool put shop greeting hello", .alias = "set",
+	  .excess = "quote a value that has spaces"},
 	 pool_use_put,
-	 WITH_ADAPTER},
-	{{"get", .args = "POOL {NAME | --pointer PTR} [FILE]",
+	 WITH_ADAPTER,
+	 A_VALUE,
+	 IN_SHELL},
+	{{"get", .args = "[POOL] {NAME | --pointer PTR} [--file FILE]",
 	  .summary = "Gets a value of a pool, to a file or to standard output.",
-	  .example = "stag pool get shop greeting"},
+	  .example = "stag pool get shop greeting",
+	  .excess = "--file FILE writes the value to a file"},
 	 pool_use_get,
-	 WITH_ADAPTER},
-	{{"update", .args = "POOL {NAME | --pointer PTR} [FILE | --value TEXT] [--version N]",
+	 WITH_ADAPTER,
+	 A_NAME,
+	 IN_SHELL},
+	{{"update",
+	  .args = "[POOL] {NAME | --pointer PTR} {VALUE | --file FILE | --value TEXT} [--version "
+		  "N]",
 	  .summary = "Replaces a value that exists.",
-	  .example = "stag pool update shop greeting --value bye --version 3"},
+	  .example = "stag pool update shop greeting bye --version 3",
+	  .excess = "quote a value that has spaces"},
 	 pool_use_update,
-	 WITH_ADAPTER},
-	{{"rm", .args = "POOL {NAME... | --pointer PTR} [--version N]",
-	  .summary = "Removes values of a pool.", .example = "stag pool rm shop greeting"},
+	 WITH_ADAPTER,
+	 A_VALUE,
+	 IN_SHELL},
+	{{"incr", .args = "[POOL] NAME [--by N]",
+	  .summary = "Adds to a number, which is 0 if it does not exist, and prints the sum. No "
+		     "change of another client is lost.",
+	  .example = "stag pool incr shop visits"},
+	 pool_use_incr,
+	 WITH_ADAPTER,
+	 A_NAME,
+	 IN_SHELL},
+	{{"rm", .args = "[POOL] {NAME... | --pointer PTR} [--version N] [--force]",
+	  .summary = "Removes values of a pool, by name or by a pattern such as 'sess*'.",
+	  .example = "stag pool rm shop greeting", .alias = "del"},
 	 pool_use_rm,
-	 WITH_ADAPTER},
-	{{"ls", .args = "POOL [PATTERN]", .summary = "Lists the names in a pool.",
-	  .example = "stag pool ls shop 'order-*' --long"},
+	 WITH_ADAPTER,
+	 A_NAME,
+	 IN_SHELL},
+	{{"ls", .args = "[POOL] [PATTERN]", .summary = "Lists the names in a pool.",
+	  .example = "stag pool ls shop 'order-*' --long", .alias = "keys"},
 	 pool_use_ls,
-	 WITH_ADAPTER},
-	{{"switchover", .args = "POOL [NODE]",
+	 WITH_ADAPTER,
+	 NOTHING,
+	 IN_SHELL},
+	{{"switchover", .args = "[POOL] [NODE]",
 	  .summary = "Makes another node the primary, without loss.",
 	  .example = "stag pool switchover shop b"},
 	 pool_use_switchover,
-	 WITH_ADAPTER},
-	{{"forget", .args = "POOL NODE",
+	 WITH_ADAPTER,
+	 NOTHING,
+	 IN_SHELL},
+	{{"forget", .args = "[POOL] NODE",
 	  .summary = "Removes a node from the roll that will not come back.",
 	  .example = "stag pool forget shop b"},
 	 pool_use_forget,
-	 WITH_ADAPTER},
-	{{"watch", .args = "POOL",
+	 WITH_ADAPTER,
+	 A_NODE,
+	 IN_SHELL},
+	{{"watch", .args = "[POOL]",
 	  .summary = "Shows a pool, and updates it; on a terminal in place.",
 	  .example = "stag pool watch shop"},
 	 pool_use_watch,
-	 WITH_ADAPTER},
-	{{"load", .args = "POOL",
+	 WITH_ADAPTER,
+	 NOTHING,
+	 NOT_IN_SHELL},
+	{{"shell", .args = "[POOL]",
+	  .summary = "Takes commands, over one connection: put, get, ls and so on, without 'stag "
+		     "pool' and POOL. On a terminal with history and completion; 'help' lists "
+		     "them.",
+	  .example = "stag pool shell shop <commands"},
+	 pool_use_shell,
+	 WITH_ADAPTER,
+	 NOTHING,
+	 NOT_IN_SHELL},
+	{{"load", .args = "[POOL]",
 	  .summary = "Puts values for a while, then checks that all acknowledged values are there.",
 	  .example = "stag pool load shop --secs 10"},
 	 pool_use_load,
-	 WITH_ADAPTER},
+	 WITH_ADAPTER,
+	 NOTHING,
+	 NOT_IN_SHELL},
+	{{"secret", .args = "ACTION [POOL]",
+	  .summary =
+		  "Rotates the secret of the nodes while they serve: the old one goes when every "
+		  "node has the new one.",
+	  .example = "stag pool secret rotate shop"},
+	 pool_use_secret,
+	 WITH_ADAPTER,
+	 NOTHING,
+	 NOT_IN_SHELL},
 };
 
-static const struct cli_noun pool_noun = {
+const struct cli_noun pool_noun = {
 	.call = "stag pool",
 	.name = "pool",
 	.summary = "make and use pools of replicated memory",
@@ -211,16 +296,81 @@ static const struct cli_noun pool_noun = {
 		 "and docs/HA.md.",
 	.examples = "stag pool create shop --size 256M --node a --serve &\n"
 		    "stag pool join shop --node b --serve &\n"
-		    "stag pool put shop greeting --value hello\n"
+		    "stag pool put shop greeting hello\n"
 		    "stag pool switchover shop && stag pool get shop greeting",
 	CLI_VERBS(pool_verbs),
+	.default_verb = "list",
 	.options = pool_table,
 	.arguments = pool_arguments,
 };
 
+/* Counts the arguments that the verb needs besides POOL. */
+static int count_needed(const struct pool_use *u, const struct pool_verb *v)
+{
+	int name = u->pointer || u->insert ? 0 : 1;
+
+	switch (v->follows) {
+	case NOTHING:
+		return 0;
+	case A_NODE:
+		return 1;
+	case A_NAME:
+		return name;
+	case A_VALUE:
+		return name + (u->value || u->file ? 0 : 1);
+	}
+	return 0;
+}
+
+/* Takes the first argument as POOL, unless POOL was left out: then there are no more than needed, or it is a pattern. */
+static void take_arguments(struct pool_use *u, const struct pool_verb *v,
+			   const struct cli_call *call)
+{
+	int needed = count_needed(u, v);
+	bool left_out = call->num_args <= needed || (v->run == pool_use_ls && call->num_args == 1 &&
+						     strpbrk(call->args[0], "*?"));
+
+	if (v->run == pool_use_create || v->run == pool_use_join)
+		left_out = false;
+	u->pool = left_out ? NULL : call->args[0];
+	u->args = call->args + !left_out;
+	u->num_args = call->num_args - !left_out;
+}
+
+/* Returns what is missing if the first argument is POOL after all. */
+static const char *missing_word(const struct pool_use *u, const struct pool_verb *v)
+{
+	if (v->follows == A_NODE)
+		return "NODE is missing";
+	if (v->follows == A_VALUE && (u->num_args > 1 || u->insert || u->pointer))
+		return "the value is missing: VALUE, - for standard input, or --file FILE";
+	return "the name of the value is missing";
+}
+
+/* Refuses the name of a pool where POOL was left out: rather than the name of a value, it is POOL, and something is missing. */
+static bool names_a_pool(const struct pool_use *u, const struct pool_verb *v)
+{
+	char ini[PATH_MAX];
+	struct registry r;
+	bool is_pool;
+
+	if (u->pool || u->num_args == 0 || v->follows == NOTHING)
+		return false;
+	registry_read(&r);
+	snprintf(ini, sizeof(ini), "%s/stag.ini", u->args[0]);
+	is_pool = registry_find(&r, u->args[0]) || access(ini, F_OK) == 0;
+	registry_free(&r);
+	if (is_pool)
+		complain("'%s' is a pool, and %s; if it is a name in the pool, too, write POOL "
+			 "before it",
+			 u->args[0], missing_word(u, v));
+	return is_pool;
+}
+
 static int run_pool(const struct command *self, int argc, char **argv)
 {
-	struct pool_use u = {.interval = 1,
+	struct pool_use u = {.wait = 10,
+			     .interval = 1,
 			     .seconds = 10,
 			     .load_clients = POOL_LOAD_CLIENTS,
 			     .load_size = POOL_LOAD_SIZE};
@@ -233,9 +383,9 @@ static int run_pool(const struct command *self, int argc, char **argv)
 	v = (const struct pool_verb *)call.verb;
 	if (v->needs == WITH_ADAPTER && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
-	u.pool = call.args[0];
-	u.args = call.args + 1;
-	u.num_args = call.num_args - 1;
+	take_arguments(&u, v, &call);
+	if (names_a_pool(&u, v))
+		return EXIT_USAGE;
 	return v->run(&u);
 }
 

@@ -81,22 +81,9 @@ static bool has_new_name(const struct made *m)
 {
 	if (!m->like || strcmp(m->node, m->like->node) != 0)
 		return true;
-	complain("the pool has a node '%s' already; set another name with --node", m->node);
+	complain_for(EEXIST, m->node,
+		     "the pool has a node '%s' already; set another name with --node", m->node);
 	return false;
-}
-
-/* Makes a directory and those above it, as mkdir -p does, accessible to this user only. */
-static int make_directories(char *path)
-{
-	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-			*slash = '/';
-			return -errno;
-		}
-		*slash = '/';
-	}
-	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
 /* Removes the state of a node that was in this directory. */
@@ -109,31 +96,64 @@ static bool remove_state(const struct made *m)
 	if (dir >= 0 && flock(dir, LOCK_EX | LOCK_NB) == 0 &&
 	    (unlinkat(dir, "state", 0) == 0 || errno == ENOENT))
 		return true;
-	complain("%s: %s", m->dir,
-		 errno == EWOULDBLOCK ? "its node is running; stop it first" : strerror(errno));
+	complain_for(errno, m->dir, "%s: %s", m->dir,
+		     errno == EWOULDBLOCK ? "its node is running; stop it first" : strerror(errno));
+	return false;
+}
+
+/* Is the node one of the pool that is created? Two pools of one name could not be told apart, unless they are named by --dir. */
+static bool is_twin(const struct made *m, const struct registry_node *n)
+{
+	return strcmp(n->pool, m->u->pool) == 0 &&
+	       (!m->u->dir || (m->u->roll && strcmp(m->u->roll, n->roll) == 0));
+}
+
+static bool is_new_pool(const struct made *m)
+{
+	char ini[PATH_MAX], places[1024] = "";
+	struct registry r;
+
+	snprintf(ini, sizeof(ini), "%s/stag.ini", m->dir);
+	if (!m->create || m->u->force || access(ini, F_OK) == 0) /* make_place() refuses the last */
+		return true;
+	registry_read(&r);
+	for (size_t i = 0; i < r.count && !*places; i++)
+		if (is_twin(m, &r.list[i]))
+			registry_places(&r, m->u->pool, places, sizeof(places));
+	registry_free(&r);
+	if (!*places)
+		return true;
+	complain_for(
+		EEXIST, m->u->pool,
+		"this user has a pool '%s' already, in %s; for another node of it: stag pool join "
+		"%s --node NAME; a new pool needs another name",
+		m->u->pool, places, m->u->pool);
 	return false;
 }
 
 static bool make_place(struct made *m)
 {
 	char whole[PATH_MAX];
-	int rc = make_directories(m->dir);
+	int rc = conf_make_directories(m->dir);
 
 	if (rc == 0 && !realpath(m->dir, whole))
 		rc = -errno;
 	if (rc == 0 && strlen(whole) >= sizeof(m->dir))
 		rc = -ENAMETOOLONG;
 	if (rc != 0) {
-		complain("%s: %s; name another directory with --dir", m->dir, strerror(-rc));
+		complain_for(-rc, m->dir, "%s: %s; name another directory with --dir", m->dir,
+			     strerror(-rc));
 		return false;
 	}
 	strcpy(m->dir, whole);
 	snprintf(m->ini, sizeof(m->ini), "%s/stag.ini", m->dir);
 	if (access(m->ini, F_OK) == 0 && !m->u->force) {
-		complain("%s has a node already; to start it: stagd --config %s; to replace it: "
-			 "--force; "
-			 "for another on this machine: --node NAME",
-			 m->dir, m->ini);
+		complain_for(
+			EEXIST, m->dir,
+			"%s has a node already; to start it: stagd --config %s; to replace it: "
+			"--force; "
+			"for another on this machine: --node NAME",
+			m->dir, m->ini);
 		return false;
 	}
 	return remove_state(m);
@@ -161,15 +181,30 @@ static bool is_free(const char *address, unsigned int port)
 	return good;
 }
 
+/* Has a node of this user this port, running or not? The node whose INI file is `but` does not count. */
+static bool has_port(const struct registry *r, uint16_t port, const char *but)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if (r->list[i].port == port && strcmp(r->list[i].ini, but) != 0)
+			return true;
+	return false;
+}
+
 static bool set_port(struct made *m)
 {
+	struct registry r;
+
 	if (m->u->port)
 		return serve_port(m->u->port, 0, &m->port);
+	registry_read(&r);
 	for (m->port = STAG_POOL_PORT; m->port < STAG_POOL_PORT + PORTS; m->port++)
-		if (!pool_use_has_port(m->u->pool, m->port, m->ini) && is_free(m->address, m->port))
-			return true;
-	complain("no port from %d to %d is free; choose one with --port", STAG_POOL_PORT,
-		 STAG_POOL_PORT + PORTS - 1);
+		if (!has_port(&r, m->port, m->ini) && is_free(m->address, m->port))
+			break;
+	registry_free(&r);
+	if (m->port < STAG_POOL_PORT + PORTS)
+		return true;
+	complain_for(EADDRINUSE, NULL, "no port from %d to %d is free; choose one with --port",
+		     STAG_POOL_PORT, STAG_POOL_PORT + PORTS - 1);
 	return false;
 }
 
@@ -178,9 +213,9 @@ static bool set_port(struct made *m)
 static bool make_secrets(struct made *m)
 {
 	static const struct secret first[] = {
-		{"nodes", RIGHT_NODE, ""},
-		{"admin", RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN, ""},
-		{"client", RIGHT_READ | RIGHT_WRITE, ""},
+		{.name = "nodes", .rights = RIGHT_NODE},
+		{.name = "admin", .rights = RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN},
+		{.name = "client", .rights = RIGHT_READ | RIGHT_WRITE},
 	};
 	const unsigned int n = sizeof(first) / sizeof(first[0]);
 
@@ -414,14 +449,13 @@ static void print_made_json(const struct made *m)
 static void print_made(const struct made *m)
 {
 	bool file = strncmp(m->roll, "file:", 5) == 0;
-	const char *pool = m->u->dir ? m->dir : m->u->pool;
 
 	printf("%s node %s of pool %s in %s\n", m->create ? "made" : "added", m->node, m->u->pool,
 	       m->dir);
 	printf("  start it      stagd --config %s\n", m->ini);
 	if (m->create) {
-		printf("  add another   stag pool join %s --node NAME%s%s\n", m->u->pool,
-		       m->u->dir ? " --dir DIRECTORY --from " : "", m->u->dir ? m->dir : "");
+		printf("  add another   stag pool join %s --node NAME%s\n", m->u->pool,
+		       m->u->dir ? " --dir DIRECTORY" : "");
 		if (file)
 			printf("                on this machine; for nodes on several, --roll "
 			       "etcd://...\n");
@@ -431,7 +465,7 @@ static void print_made(const struct made *m)
 			       "copy of %s/" CONF_SECRETS "\n",
 			       m->dir);
 	}
-	printf("  show it       stag pool status %s\n", pool);
+	printf("  show it       stag pool status %s\n", m->u->pool);
 }
 
 /* Executes stagd in place of this process. */
@@ -452,15 +486,42 @@ static int exec_stagd(const struct made *m)
 	return EXIT_FAILED;
 }
 
+/* Waits for the first node to create the pool: until then, stagd would refuse to serve another one. */
+static bool await_pool(const struct made *m)
+{
+	struct stag_pool_roll roll;
+	struct pool_wait wait;
+	int rc;
+
+	pool_wait_begin(&wait, m->u);
+	pool_wait_for(&wait, "the first node of pool %s to be served", m->u->pool);
+	do
+		rc = stag_pool_query_roll(m->roll, &roll, sizeof(roll));
+	while (rc == ENOENT && pool_wait_more(&wait));
+	pool_wait_end(&wait);
+	if (rc != ENOENT)
+		return true; /* of other faults stagd has more to say */
+	complain_for(
+		ETIMEDOUT, m->u->pool,
+		"pool %s does not exist yet: start its first node, then this one: stagd --config "
+		"%s",
+		m->u->pool, m->ini);
+	return false;
+}
+
 /* ---- create and join ------------------------------------------------------------------------- */
 
 static int make_node(struct made *m)
 {
-	bool good = set_names(m) && has_new_name(m) && make_place(m) && set_secrets(m) &&
-		    set_port(m) && set_roll(m) && write_secrets(m) && write_ini(m) && check_ini(m);
+	bool good = set_names(m) && has_new_name(m) && is_new_pool(m) && make_place(m) &&
+		    set_secrets(m) && set_port(m) && set_roll(m) && write_secrets(m) &&
+		    write_ini(m) && check_ini(m);
 
 	secrets_free(&m->secrets);
 	if (!good)
+		return EXIT_FAILED;
+	registry_add(m->ini); /* without it, the node can still be named by its directory */
+	if (m->u->serve && !m->create && !await_pool(m))
 		return EXIT_FAILED;
 	if (m->u->serve)
 		return exec_stagd(m);
@@ -482,14 +543,40 @@ int pool_use_create(const struct pool_use *u)
 }
 
 /* Finds the INI file of the node whose settings are copied. */
-static bool find_like(const struct pool_use *u, char *path, size_t size)
+static enum pool_found find_like(const struct pool_use *u, char *path, size_t size)
 {
 	struct stat st;
 	bool dir = u->from && stat(u->from, &st) == 0 && S_ISDIR(st.st_mode);
+	const struct registry_node *n;
+	enum pool_found found = POOL_FOUND;
+	struct registry r;
 
-	if (u->from)
-		return snprintf(path, size, "%s%s", u->from, dir ? "/stag.ini" : "") < (int)size;
-	return pool_use_first_ini(u->pool, path, size);
+	if (u->from) {
+		snprintf(path, size, "%s%s", u->from, dir ? "/stag.ini" : "");
+		return access(path, F_OK) == 0 || !u->serve ? POOL_FOUND : POOL_NOT_YET;
+	}
+	registry_read(&r);
+	n = pool_use_registered(&r, u->pool, &found);
+	if (n)
+		snprintf(path, size, "%s", n->ini);
+	registry_free(&r);
+	return found;
+}
+
+/* With --serve the first node may be made at the same time, by another command: waits for it. */
+static enum pool_found await_like(const struct pool_use *u, char *path, size_t size)
+{
+	enum pool_found found = find_like(u, path, size);
+	struct pool_wait wait;
+
+	if (found != POOL_NOT_YET || !u->serve)
+		return found;
+	pool_wait_begin(&wait, u);
+	pool_wait_for(&wait, "the first node of pool %s to be made on this machine", u->pool);
+	while (found == POOL_NOT_YET && pool_wait_more(&wait))
+		found = find_like(u, path, size);
+	pool_wait_end(&wait);
+	return found;
 }
 
 static int join_like(struct made *m, const char *path)
@@ -511,15 +598,18 @@ static int join_like(struct made *m, const char *path)
 int pool_use_join(const struct pool_use *u)
 {
 	struct made m = {.u = u, .address = u->address};
+	enum pool_found found;
 	char path[PATH_MAX];
 
 	if (u->roll && u->secrets)
 		return make_node(&m);
-	if (find_like(u, path, sizeof(path)))
+	found = await_like(u, path, sizeof(path));
+	if (found == POOL_FOUND)
 		return join_like(&m, path);
-	complain("no node of a pool '%s' was made on this machine; name one with --from, or say "
-		 "where the roll is: --roll etcd://..., with --secrets, a copy of another node's "
-		 "secrets",
-		 u->pool);
+	if (found == POOL_NOT_YET)
+		complain("no node of a pool '%s' was made on this machine; name one with --from, "
+			 "or say where the roll is: --roll etcd://..., with --secrets, a copy of "
+			 "another node's secrets",
+			 u->pool);
 	return EXIT_USAGE;
 }

@@ -54,14 +54,24 @@ static uint64_t lag_of(const struct stag_pool_info *i, const struct stag_pool_me
 	return i->number > m->number ? i->number - m->number : 0;
 }
 
+/* Returns how the connection to the primary is encrypted, in the words of live queries, or null. */
+static json_t *tls_json(const struct stag_pool_info *i)
+{
+	return i->tls_version[0] ? json_pack("{s:s, s:s, s:b}", "version", i->tls_version, "cipher",
+					     i->tls_cipher, "kernel", (int)i->tls_kernel)
+				 : json_null();
+}
+
 static json_t *info_json(const struct stag_pool_info *i)
 {
-	json_t *o = json_pack("{s:s, s:o}", "name", i->name, "rights", rights_json(i->rights));
+	json_t *o = json_pack("{s:s, s:o, s:b}", "name", i->name, "rights", rights_json(i->rights),
+			      "limited", (int)i->limited);
 
 	json_object_set_new(o, "lease_us",
 			    i->lease_us == STAG_POOL_NO_LEASE
 				    ? json_null()
 				    : json_integer((json_int_t)i->lease_us));
+	json_object_set_new(o, "tls", tls_json(i));
 	json_object_update_new(o, pool_info_json(i));
 	return o;
 }
@@ -112,6 +122,22 @@ static void print_lease(const struct stag_pool_info *i)
 		       (double)i->lease_us / 1000);
 }
 
+static void print_clients(const struct stag_pool_info *i)
+{
+	printf("clients    %" PRIu64 ", %" PRIu64 " paused, %" PRIu64 " evicted so far; "
+	       "%" PRIu64 " of %" PRIu64 " slots in use, %" PRIu64 " reclaimed so far\n\n",
+	       i->clients, i->paused, i->evicted, i->slots, i->max_slots, i->reclaimed);
+}
+
+static void print_tls(const struct stag_pool_info *i)
+{
+	if (i->tls_version[0])
+		printf("encrypted  %s, %s%s\n", i->tls_version, i->tls_cipher,
+		       i->tls_kernel ? " by the kernel" : "");
+	else
+		puts("encrypted  no");
+}
+
 static void print_info(const struct stag_pool_info *i)
 {
 	char uuid[37], a[32], b[32];
@@ -124,8 +150,10 @@ static void print_info(const struct stag_pool_info *i)
 	       store_size_word(i->size, a, sizeof(a)), i->address,
 	       store_size_word(i->used, b, sizeof(b)),
 	       i->size ? 100.0 * (double)i->used / (double)i->size : 0);
-	printf("values     %" PRIu64 ", %s; %" PRIu64 " have names\n\n", i->objects,
+	printf("values     %" PRIu64 ", %s; %" PRIu64 " have names\n", i->objects,
 	       store_size_word(i->bytes, a, sizeof(a)), i->names);
+	print_tls(i);
+	print_clients(i);
 	print_members(i);
 	if (count_of(i, STAG_POOL_ROLE_STANDBY) == 0 && pool_primary(i))
 		puts("\nNO STANDBY IS IN SYNC: the data of the pool is lost with its primary. "
@@ -145,12 +173,12 @@ int pool_use_status(const struct pool_use *u)
 		return EXIT_FAILED;
 	rc = stag_pool_query(pool, &info, sizeof(info));
 	if (rc != 0)
-		complain("%s", stag_pool_error());
+		complain_for(rc, u->pool, "%s", stag_pool_error());
 	else if (u->json)
 		store_dump(info_json(&info));
 	else
 		print_info(&info);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -180,23 +208,40 @@ static const char *switch_advice(int error)
 	}
 }
 
+/* Hands over as soon as the node, or any (NULL), is in sync; it may be about to join. *since: when that began */
+static int switch_when_in_sync(const struct pool_use *u, struct stag_pool *pool, const char *to,
+			       struct stag_pool_info *info, uint64_t *since)
+{
+	struct pool_wait wait;
+	int rc;
+
+	pool_wait_begin(&wait, u);
+	pool_wait_for(&wait, "%s%s to be in sync", to ? "node " : "a standby", to ? to : "");
+	do {
+		*since = clock_ns();
+		rc = pool_switch_when_in_sync(pool, to, *since, info);
+	} while ((rc == EBUSY || rc == ENOENT) && pool_wait_more(&wait));
+	pool_wait_end(&wait);
+	return rc;
+}
+
 static int switch_primary(const struct pool_use *u, struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
-	uint64_t since = clock_ns();
-	int rc = pool_switch_when_in_sync(pool, u->num_args > 0 ? u->args[0] : NULL,
-					  since + RETRY_MS * NS_PER_MS, &info);
+	uint64_t since;
+	int rc = switch_when_in_sync(u, pool, u->num_args > 0 ? u->args[0] : NULL, &info, &since);
 
 	if (rc != 0) {
-		complain("%s%s", stag_pool_error(), switch_advice(rc));
+		complain_for(rc, u->pool, "%s%s", stag_pool_error(), switch_advice(rc));
 		return rc;
 	}
 	rc = pool_await_epoch(pool, info.epoch, clock_ns() + RETRY_MS * NS_PER_MS, &info);
 	if (rc == ETIMEDOUT)
-		complain(
+		complain_for(
+			ESTALE, u->pool,
 			"no node became primary; 'stag pool status' shows which nodes are in sync");
 	else if (rc != 0)
-		complain("%s", stag_pool_error());
+		complain_for(rc, u->pool, "%s", stag_pool_error());
 	else
 		print_switchover(u, &info, clock_ns() - since);
 	return rc;
@@ -210,7 +255,7 @@ int pool_use_switchover(const struct pool_use *u)
 	if (!pool)
 		return EXIT_FAILED;
 	rc = switch_primary(u, pool);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -223,11 +268,11 @@ int pool_use_forget(const struct pool_use *u)
 		return EXIT_FAILED;
 	rc = stag_pool_forget(pool, u->args[0]);
 	if (rc != 0)
-		complain("%s%s", stag_pool_error(),
-			 rc == EBUSY ? "; stop that node first" : switch_advice(rc));
+		complain_for(rc, u->args[0], "%s%s", stag_pool_error(),
+			     rc == EBUSY ? "; stop that node first" : switch_advice(rc));
 	else if (u->json)
 		store_dump(json_pack("{s:s}", "forgotten", u->args[0]));
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -333,10 +378,10 @@ static void print_line(const struct watch *w)
 	if (!w->pool)
 		printf("%s  no primary answers\n", time);
 	else
-		printf("%s  epoch %" PRIu64 ", primary %s, %u in sync, %" PRIu64
+		printf("%s  epoch %" PRIu64 ", primary %s, %u copies in sync, %" PRIu64
 		       " values, %s used, %.0f changes/s\n",
 		       time, w->now.epoch, p ? p->name : "none",
-		       count_of(&w->now, STAG_POOL_ROLE_STANDBY), w->now.objects,
+		       count_of(&w->now, STAG_POOL_ROLE_STANDBY) + (p ? 1 : 0), w->now.objects,
 		       store_size_word(w->now.used, used, sizeof(used)), changes_per_second(w));
 }
 
@@ -393,12 +438,14 @@ static void sleep_for(double seconds)
 
 int pool_use_watch(const struct pool_use *u)
 {
-	struct watch w = {.u = u, .in_place = isatty(STDOUT_FILENO) && !u->json};
+	struct pool_use again = *u; /* it tells that no primary answers, rather than wait for one */
+	struct watch w = {.u = &again, .in_place = isatty(STDOUT_FILENO) && !u->json};
 	struct sigaction action = {.sa_handler = on_signal};
 
 	w.pool = pool_use_open(u, RETRY_MS);
 	if (!w.pool)
 		return EXIT_FAILED;
+	again.wait = 0;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	for (uint64_t n = 0; !interrupted && (u->count == 0 || n < u->count); n++) {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
@@ -57,43 +58,94 @@ static bool parse_version(const char *text, uint64_t *version)
 	return false;
 }
 
-/* Explains why an operation failed, and what to do. */
-static void explain_failure(const char *what, const struct stag_pool_done *d,
-			    const struct stag_pool_io *io)
+/* note_room() has noted the room. */
+static void explain_full(const char *what, const struct stag_pool_done *d,
+			 const struct stag_pool_io *io)
 {
-	switch (d->error) {
+	uint64_t size = d->version, room = d->length;
+	char value[32], memory[32], left[32];
+
+	store_size_word(io->length, value, sizeof(value));
+	store_size_word(size, memory, sizeof(memory));
+	store_size_word(room, left, sizeof(left));
+	if (size && io->length > size)
+		complain_for(ENOSPC, what, "%s: the value (%s) is larger than the pool (%s)", what,
+			     value, memory);
+	else if (size && io->length <= room)
+		complain_for(ENOSPC, what,
+			     "%s: no place in the pool is large enough for %s, although %s of %s "
+			     "are free",
+			     what, value, left, memory);
+	else if (size)
+		complain_for(ENOSPC, what,
+			     "%s: there is no room for %s: %s of the pool's %s are free; 'stag "
+			     "pool rm' frees memory",
+			     what, value, left, memory);
+	else
+		complain_for(ENOSPC, what, "%s: the pool is full; 'stag pool rm' frees memory",
+			     what);
+}
+
+void pool_value_explain(const char *what, const struct stag_pool_done *d,
+			const struct stag_pool_io *io)
+{
+	int error = d->error;
+
+	if (error == ETIMEDOUT || error == ESTALE)
+		error = io->op == STAG_POOL_GET || io->op == STAG_POOL_READ ? ETIMEDOUT : ESTALE;
+	switch (error) {
 	case ENOENT:
-		complain("%s: it does not exist%s", what,
-			 io->name ? "; 'stag pool ls' lists the names" : " any more");
+		complain_for(error, what, "%s: it does not exist%s", what,
+			     io->name ? "; 'stag pool ls' lists the names" : " any more");
 		break;
 	case EEXIST:
-		complain("%s: it exists already; without --exclusive, put replaces it", what);
+		complain_for(error, what,
+			     "%s: it exists already; without --exclusive, put replaces it", what);
 		break;
 	case EILSEQ:
-		complain("%s: its version is %" PRIu64 ", not %" PRIu64, what, d->version,
-			 io->version);
+		complain_for(error, what, "%s: its version is %" PRIu64 ", not %" PRIu64, what,
+			     d->version, io->version);
 		break;
 	case ENOSPC:
-		complain("%s: the pool is full; 'stag pool rm' frees memory", what);
+		explain_full(what, d, io);
 		break;
 	case EACCES:
-		complain("%s: this user has no right to do that; choose another with --user", what);
+		complain_for(error, what,
+			     "%s: this user has no right to do that; choose another with --user",
+			     what);
 		break;
 	case ETIMEDOUT:
+		complain_for(error, what,
+			     "%s: no node of the pool answers; check with 'stag pool status'",
+			     what);
+		break;
 	case ESTALE:
-		complain("%s: it is unknown whether that was done; check with 'stag pool get' and "
-			 "'stag pool status'",
-			 what);
+		complain_for(
+			error, what,
+			"%s: it is unknown whether that was done; check with 'stag pool get' and "
+			"'stag pool status'",
+			what);
 		break;
 	default:
-		complain("%s: %s", what, strerror(d->error));
+		complain_for(error, what, "%s: %s", what, strerror(error));
 	}
 }
 
 /* ---- one operation --------------------------------------------------------------------- */
 
-static int run_io(struct stag_pool *pool, const struct stag_pool_io *io, const char *what,
-		  struct stag_pool_done *done)
+/* Notes the size of the pool and what is free in it, in place of the version and the length that such an outcome has not. */
+static void note_room(struct stag_pool *pool, struct stag_pool_done *done)
+{
+	struct stag_pool_info info = {0};
+
+	if (done->error != ENOSPC || stag_pool_query(pool, &info, sizeof(info)) != 0)
+		return;
+	done->version = info.size;
+	done->length = info.size - info.used;
+}
+
+int pool_value_run(struct stag_pool *pool, const struct stag_pool_io *io, const char *what,
+		   struct stag_pool_done *done)
 {
 	struct progress progress;
 	char size[32];
@@ -108,6 +160,7 @@ static int run_io(struct stag_pool *pool, const struct stag_pool_io *io, const c
 		}
 		progress_end(&progress);
 	}
+	note_room(pool, done);
 	return done->error;
 }
 
@@ -149,24 +202,42 @@ static bool read_stream(FILE *f, const char *name, struct value *v)
 	return !ferror(f);
 }
 
-/* Reads --value, or a file; NULL or "-" is standard input. */
-static bool read_value(const struct pool_use *u, const char *file, struct value *v)
+/* Checks that the value is given, and in one way. word: the argument, or NULL */
+static bool check_value(const struct pool_use *u, const char *word)
 {
-	bool is_stdin = !file || strcmp(file, "-") == 0, good;
+	struct stat st;
+
+	bool is_stdin = (word && strcmp(word, "-") == 0) || (u->file && strcmp(u->file, "-") == 0);
+
+	if (is_stdin && u->in_script)
+		complain("standard input has the commands; --file FILE names a file");
+	else if (!word + !u->value + !u->file == 3)
+		complain("the value is missing: VALUE, - for standard input, or --file FILE");
+	else if (!word + !u->value + !u->file < 2)
+		complain("the value is given twice; choose one of VALUE, --value and --file");
+	else if (word && strcmp(word, "-") != 0 && stat(word, &st) == 0 && S_ISREG(st.st_mode))
+		complain("'%s' is a file: --file %s puts its content, --value %s the word itself",
+			 word, word, word);
+	else
+		return true;
+	return false;
+}
+
+/* Reads the value from the argument, --value or a file; "-" is standard input. */
+static bool read_value(const struct pool_use *u, const char *word, struct value *v)
+{
+	const char *text = u->value ? u->value : word, *file = u->file ? u->file : "-";
+	bool is_stdin = strcmp(file, "-") == 0, good;
 	FILE *f;
 
-	if (u->value && file) {
-		complain("a file and --value cannot be combined");
-		return false;
-	}
-	if (u->value) {
-		v->bytes = strdup(u->value);
-		v->length = strlen(u->value);
+	if (u->value || (word && strcmp(word, "-") != 0)) {
+		v->bytes = strdup(text);
+		v->length = strlen(text);
 		return v->bytes != NULL;
 	}
 	f = is_stdin ? stdin : fopen(file, "re");
 	if (!f) {
-		complain("%s: %s", file, strerror(errno));
+		complain_for(errno, file, "%s: %s", file, strerror(errno));
 		return false;
 	}
 	good = read_stream(f, is_stdin ? "standard input" : file, v);
@@ -175,16 +246,29 @@ static bool read_value(const struct pool_use *u, const char *file, struct value 
 	return good;
 }
 
-static bool write_value(const char *file, const struct value *v)
+/* Does the value leave the cursor of a terminal, or the shell's next answer, in the middle of a line? */
+static bool leaves_line_open(const struct pool_use *u, const struct value *v)
+{
+	return (u->shared || isatty(STDOUT_FILENO)) &&
+	       (v->length == 0 || v->bytes[v->length - 1] != '\n');
+}
+
+/* Writes the bytes of the value, and to a terminal the end of its line. */
+static bool write_value(const struct pool_use *u, const char *file, const struct value *v)
 {
 	bool to_stdout = !file || strcmp(file, "-") == 0;
 	FILE *f = to_stdout ? stdout : fopen(file, "we");
-	bool good = f && fwrite(v->bytes, 1, v->length, f) == v->length && fflush(f) == 0;
+	bool good = f && fwrite(v->bytes, 1, v->length, f) == v->length;
+
+	if (good && to_stdout && leaves_line_open(u, v))
+		putchar('\n');
+	good = good && fflush(f) == 0;
 
 	if (f && !to_stdout)
 		good = fclose(f) == 0 && good;
 	if (!good)
-		complain("%s: %s", to_stdout ? "standard output" : file, strerror(errno));
+		complain_for(errno, file, "%s: %s", to_stdout ? "standard output" : file,
+			     strerror(errno));
 	return good;
 }
 
@@ -208,8 +292,8 @@ static void set_bytes(json_t *o, const char *name, const char *name64, const cha
 	free(base64);
 }
 
-static json_t *done_json(const char *name, const struct stag_pool_ptr *ptr, uint64_t version,
-			 uint64_t length)
+json_t *pool_value_json(const char *name, const struct stag_pool_ptr *ptr, uint64_t version,
+			uint64_t length)
 {
 	char word[PTR_WORD];
 	json_t *o = json_pack("{s:I, s:I, s:s}", "length", (json_int_t)length, "version",
@@ -222,18 +306,18 @@ static json_t *done_json(const char *name, const struct stag_pool_ptr *ptr, uint
 
 /* ---- put and update --------------------------------------------------------------------------- */
 
-/* Parses the arguments after the pool: a name, unless --pointer is given, then a file or nothing. */
-static bool parse_target(const struct pool_use *u, struct stag_pool_io *io, const char **what,
-			 const char **file)
+bool pool_value_target(const struct pool_use *u, struct stag_pool_io *io, const char **what,
+		       const char **word)
 {
-	int named = u->pointer ? 0 : 1;
+	int named = u->pointer ? 0 : 1, most = named + (word ? 1 : 0);
 
-	if (u->num_args < named || u->num_args > named + 1) {
-		complain(named ? "the arguments must be a name, then a file or nothing"
-			       : "with --pointer there must be no name: only a file or nothing");
+	if (u->num_args < named || u->num_args > most) {
+		complain(named ? "the name of the value is missing"
+			       : "--pointer and a name cannot be combined");
 		return false;
 	}
-	*file = u->num_args > named ? u->args[named] : NULL;
+	if (word)
+		*word = u->num_args > named ? u->args[named] : NULL;
 	*what = named ? u->args[0] : "that value";
 	io->name = named ? u->args[0] : NULL;
 	if (named && (strlen(io->name) > STAG_POOL_NAME_MAX || !*io->name)) {
@@ -249,7 +333,7 @@ static void print_done(const struct pool_use *u, const struct stag_pool_io *io,
 	char word[PTR_WORD];
 
 	if (u->json)
-		store_dump(done_json(io->name, &d->ptr, d->version, io->length));
+		store_dump(pool_value_json(io->name, &d->ptr, d->version, io->length));
 	else if (!io->name)
 		puts(ptr_word(&d->ptr, word));
 }
@@ -266,22 +350,24 @@ static int change_value(const struct pool_use *u, const struct stag_pool_io *io,
 		return EXIT_FAILED;
 	error = run(pool, io, what, &done);
 	if (error)
-		explain_failure(what, &done, io);
+		pool_value_explain(what, &done, io);
 	else
 		print_done(u, io, &done);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return error ? EXIT_FAILED : EXIT_OK;
 }
 
 static int change_value_to(const struct pool_use *u, struct stag_pool_io *io, const char *what,
-			   const char *file,
+			   const char *word,
 			   int (*run)(struct stag_pool *, const struct stag_pool_io *, const char *,
 				      struct stag_pool_done *))
 {
 	struct value v = {0};
 	int rc = EXIT_FAILED;
 
-	if (read_value(u, file, &v)) {
+	if (!check_value(u, word))
+		return EXIT_USAGE;
+	if (read_value(u, word, &v)) {
 		io->from = v.bytes;
 		io->length = v.length;
 		rc = change_value(u, io, what, run);
@@ -301,7 +387,7 @@ static bool parse_compare(const struct pool_use *u, struct stag_pool_io *io)
 int pool_use_put(const struct pool_use *u)
 {
 	struct stag_pool_io io = {.op = u->insert ? STAG_POOL_INSERT : STAG_POOL_PUT};
-	const char *what = "that value", *file = u->num_args > 0 ? u->args[0] : NULL;
+	const char *what = "that value", *word = u->num_args > 0 ? u->args[0] : NULL;
 
 	if (u->insert && (u->num_args > 1 || u->exclusive || u->version)) {
 		complain("--insert takes no name; --exclusive and --version cannot be combined "
@@ -312,12 +398,12 @@ int pool_use_put(const struct pool_use *u)
 		complain("--exclusive and --version cannot be combined");
 		return EXIT_USAGE;
 	}
-	if (!u->insert && !parse_target(u, &io, &what, &file))
+	if (!u->insert && !pool_value_target(u, &io, &what, &word))
 		return EXIT_USAGE;
 	if (!parse_compare(u, &io))
 		return EXIT_USAGE;
 	io.flags |= u->exclusive ? STAG_POOL_EXCLUSIVE : 0;
-	return change_value_to(u, &io, what, file, run_io);
+	return change_value_to(u, &io, what, word, pool_value_run);
 }
 
 /* Replaces the value of a name that exists; fails if another client changes it between our get and our put. */
@@ -329,23 +415,24 @@ static int run_update(struct stag_pool *pool, const struct stag_pool_io *io, con
 
 	look.to = &byte;
 	do {
-		run_io(pool, &look, what, done);
+		pool_value_run(pool, &look, what, done);
 		if (done->error != 0 && done->error != EMSGSIZE)
 			return done->error;
 		put.flags |= STAG_POOL_COMPARE;
 		put.version = done->version;
-	} while (run_io(pool, &put, what, done) == EILSEQ);
+	} while (pool_value_run(pool, &put, what, done) == EILSEQ);
 	return done->error;
 }
 
 int pool_use_update(const struct pool_use *u)
 {
 	struct stag_pool_io io = {.op = u->pointer ? STAG_POOL_UPDATE : STAG_POOL_PUT};
-	const char *what, *file;
+	const char *what, *word;
 
-	if (!parse_target(u, &io, &what, &file) || !parse_compare(u, &io))
+	if (!pool_value_target(u, &io, &what, &word) || !parse_compare(u, &io))
 		return EXIT_USAGE;
-	return change_value_to(u, &io, what, file, u->pointer || u->version ? run_io : run_update);
+	return change_value_to(u, &io, what, word,
+			       u->pointer || u->version ? pool_value_run : run_update);
 }
 
 /* ---- get --------------------------------------------------------------------------------------- */
@@ -365,7 +452,7 @@ static int read_pool_value(struct stag_pool *pool, struct stag_pool_io *io, cons
 		}
 		io->to = v->bytes;
 		io->length = room;
-		if (run_io(pool, io, what, done) != EMSGSIZE)
+		if (pool_value_run(pool, io, what, done) != EMSGSIZE)
 			break;
 		room = done->length > room ? done->length : room * 2;
 	}
@@ -373,17 +460,17 @@ static int read_pool_value(struct stag_pool *pool, struct stag_pool_io *io, cons
 	return done->error;
 }
 
-static bool print_value(const struct pool_use *u, const struct stag_pool_io *io, const char *file,
+static bool print_value(const struct pool_use *u, const struct stag_pool_io *io,
 			const struct value *v, const struct stag_pool_done *d)
 {
 	json_t *o;
 
-	if (file && !write_value(file, v))
+	if (u->file && !write_value(u, u->file, v))
 		return false;
 	if (!u->json)
-		return file || write_value(NULL, v);
-	o = done_json(io->name, &d->ptr, d->version, v->length);
-	if (!file)
+		return u->file || write_value(u, NULL, v);
+	o = pool_value_json(io->name, &d->ptr, d->version, v->length);
+	if (!u->file)
 		set_bytes(o, "value", "value_base64", v->bytes, v->length);
 	store_dump(o);
 	return true;
@@ -395,40 +482,159 @@ int pool_use_get(const struct pool_use *u)
 	struct stag_pool_done done = {0};
 	struct value v = {0};
 	struct stag_pool *pool;
-	const char *what, *file;
+	const char *what;
 	bool good;
 
-	if (!parse_target(u, &io, &what, &file))
+	if (!pool_value_target(u, &io, &what, NULL))
 		return EXIT_USAGE;
 	pool = pool_use_open(u, 0);
 	if (!pool)
 		return EXIT_FAILED;
 	good = read_pool_value(pool, &io, what, &v, &done) == 0;
 	if (!good)
-		explain_failure(what, &done, &io);
+		pool_value_explain(what, &done, &io);
 	else
-		good = print_value(u, &io, file, &v, &done);
+		good = print_value(u, &io, &v, &done);
 	free(v.bytes);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return good ? EXIT_OK : EXIT_FAILED;
 }
 
 /* ---- rm ---------------------------------------------------------------------------------------- */
 
+static void add_removed(json_t *removed, const char *name)
+{
+	json_t *o = json_object();
+
+	set_bytes(o, "name", "name_base64", name, strlen(name));
+	json_array_append_new(removed, o);
+}
+
 static bool remove_one(struct stag_pool *pool, struct stag_pool_io *io, const char *what,
 		       json_t *removed)
 {
 	struct stag_pool_done done;
-	json_t *o;
 
-	if (run_io(pool, io, what, &done) != 0) {
-		explain_failure(what, &done, io);
+	if (pool_value_run(pool, io, what, &done) != 0) {
+		pool_value_explain(what, &done, io);
 		return false;
 	}
-	o = json_object();
-	set_bytes(o, "name", "name_base64", what, strlen(what));
-	json_array_append_new(removed, o);
+	add_removed(removed, what);
 	return true;
+}
+
+struct names {
+	char **list;
+	size_t count, room;
+};
+
+static bool add_name(struct names *n, const char *name)
+{
+	if (n->count == n->room) {
+		size_t room = n->room ? n->room * 2 : 64;
+		char **more = reallocarray(n->list, room, sizeof(*more));
+
+		if (!more)
+			return false;
+		n->list = more;
+		n->room = room;
+	}
+	n->list[n->count] = strdup(name);
+	return n->list[n->count++] != NULL;
+}
+
+static void free_names(struct names *n)
+{
+	for (size_t i = 0; i < n->count; i++)
+		free(n->list[i]);
+	free(n->list);
+}
+
+/* Finds the names that match a pattern. Returns false after it has complained. */
+static bool find_names(const struct pool_use *u, struct stag_pool *pool, const char *pattern,
+		       struct names *found)
+{
+	struct stag_pool_entry e = {0};
+
+	while (errno = 0, stag_pool_next(pool, &e))
+		if (fnmatch(pattern, e.name, 0) == 0 && !add_name(found, e.name)) {
+			complain("out of memory");
+			return false;
+		}
+	if (errno != 0) {
+		complain_for(errno, u->pool, "%s", stag_pool_error());
+		return false;
+	}
+	if (found->count == 0)
+		complain_for(ENOENT, pattern, "%s: no name matches; 'stag pool ls' lists the names",
+			     pattern);
+	return found->count > 0;
+}
+
+/* Asks whether to remove so many values; without a terminal only --force answers. */
+static bool may_remove(const struct pool_use *u, const char *pattern, size_t count)
+{
+	char answer[16] = "";
+
+	if (u->force)
+		return true;
+	if (u->json || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+		complain("%s: the pattern matches %zu name%s; --force removes %s", pattern, count,
+			 count == 1 ? "" : "s", count == 1 ? "it" : "them");
+		return false;
+	}
+	fprintf(stderr, "Remove %zu value%s that match%s %s? [y/N] ", count, count == 1 ? "" : "s",
+		count == 1 ? "es" : "", pattern);
+	if (!fgets(answer, sizeof(answer), stdin))
+		clearerr(stdin);
+	if (answer[0] == 'y' || answer[0] == 'Y')
+		return true;
+	complain("%s: nothing was removed", pattern);
+	return false;
+}
+
+/* Removes what matches a pattern. A name that another client removes first does not count as an error. */
+static bool remove_matching(const struct pool_use *u, struct stag_pool *pool, const char *pattern,
+			    json_t *removed)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_REMOVE};
+	struct names found = {0};
+	struct stag_pool_done done;
+	bool good = find_names(u, pool, pattern, &found) && may_remove(u, pattern, found.count);
+	size_t count = 0;
+
+	for (size_t i = 0; good && i < found.count; i++) {
+		io.name = found.list[i];
+		pool_value_run(pool, &io, io.name, &done);
+		if (done.error == 0)
+			add_removed(removed, io.name);
+		else if (done.error != ENOENT)
+			pool_value_explain(io.name, &done, &io);
+		good = done.error == 0 || done.error == ENOENT;
+		count += done.error == 0;
+	}
+	if (good && !u->json)
+		printf("%zu value%s removed\n", count, count == 1 ? "" : "s");
+	free_names(&found);
+	return good;
+}
+
+/* Removes a name; a word that is no name, and has wildcards, is a pattern. */
+static bool remove_word(const struct pool_use *u, struct stag_pool *pool, struct stag_pool_io *io,
+			const char *word, json_t *removed)
+{
+	struct stag_pool_done done;
+
+	io->name = word;
+	if (u->version || !strpbrk(word, "*?["))
+		return remove_one(pool, io, word, removed);
+	if (pool_value_run(pool, io, word, &done) == ENOENT)
+		return remove_matching(u, pool, word, removed);
+	if (done.error != 0)
+		pool_value_explain(word, &done, io);
+	else
+		add_removed(removed, word);
+	return done.error == 0;
 }
 
 static bool remove_all(const struct pool_use *u, struct stag_pool *pool, struct stag_pool_io *io,
@@ -438,10 +644,8 @@ static bool remove_all(const struct pool_use *u, struct stag_pool *pool, struct 
 
 	if (u->pointer)
 		return remove_one(pool, io, u->pointer, removed);
-	for (int i = 0; i < u->num_args; i++) {
-		io->name = u->args[i];
-		good = remove_one(pool, io, u->args[i], removed) && good;
-	}
+	for (int i = 0; i < u->num_args; i++)
+		good = remove_word(u, pool, io, u->args[i], removed) && good;
 	return good;
 }
 
@@ -471,7 +675,7 @@ int pool_use_rm(const struct pool_use *u)
 		store_dump(removed);
 	else
 		json_decref(removed);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return good ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -500,9 +704,9 @@ static void print_entry(const struct pool_use *u, const struct stag_pool_entry *
 	print_name(e->name);
 }
 
-static int list_error(void)
+static int list_error(const struct pool_use *u)
 {
-	complain("%s", stag_pool_error());
+	complain_for(errno, u->pool, "%s", stag_pool_error());
 	return EXIT_FAILED;
 }
 
@@ -521,17 +725,17 @@ int pool_use_ls(const struct pool_use *u)
 		if (u->num_args > 0 && fnmatch(u->args[0], e.name, 0) != 0)
 			continue;
 		if (list)
-			json_array_append_new(list,
-					      done_json(e.name, &e.ptr, e.version, e.ptr.length));
+			json_array_append_new(
+				list, pool_value_json(e.name, &e.ptr, e.version, e.ptr.length));
 		else
 			print_entry(u, &e);
 	}
 	if (errno != 0)
-		rc = list_error();
+		rc = list_error(u);
 	if (list && rc == EXIT_OK)
 		store_dump(list);
 	else
 		json_decref(list);
-	stag_pool_close(pool);
+	pool_use_close(u, pool);
 	return rc;
 }

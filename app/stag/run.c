@@ -23,6 +23,7 @@
 struct run_options {
 	const char *trace, *log, *log_file, *crc, *markers, *extensions, *one_shot, *p2p, *mpa_rev;
 	const char *connect_timeout, *congestion;
+	const char *tls, *tls_cert, *tls_key, *tls_ca, *tls_name, *tls_psk;
 	const char *library; /* NULL: the default */
 };
 
@@ -100,10 +101,14 @@ static void list_congestion_controls(struct cli_words *w, char *const *args)
 /* Each option but --library sets a variable of the environment: --log-file sets STAG_LOG_FILE. */
 static const struct cli_option run_table[] = {
 	{"trace", .value = "FILE", CLI_FILE_AT(struct run_options, trace),
-	 .help = "write what passes the adapter to FILE as pcapng; %p in it becomes the process "
-		 "id. Each process writes a file of its own"},
+	 .help = "write what passes the adapter to FILE as pcapng, which Wireshark and tshark "
+		 "show message by message; %p in it becomes the process id. Each process writes a "
+		 "file of its own"},
 	{"log", .value = "LEVEL", CLI_WORD_AT(struct run_options, log, "none err warn info debug"),
-	 .help = "none, err, warn, info or debug (warn)"},
+	 .help = "what the adapter logs to standard error: none; err; warn: misuse of verbs, with "
+		 "the object, its range and its rights, the same one not for ever; info: each "
+		 "misuse, lost connections and requests that were refused; debug: changes of "
+		 "state, too (warn)"},
 	{"log-file", .value = "FILE", CLI_FILE_AT(struct run_options, log_file),
 	 .help = "write the log there, instead of to standard error"},
 	{"crc", .value = "on|off", ON_OFF(crc),
@@ -124,6 +129,18 @@ static const struct cli_option run_table[] = {
 	{"congestion", .value = "NAME", CLI_TEXT_AT(struct run_options, congestion),
 	 .list = list_congestion_controls,
 	 .help = "TCP congestion control of the adapter's sockets"},
+	{"tls", .value = "MODE", CLI_WORD_AT(struct run_options, tls, "off allowed required"),
+	 .help = "encrypt connections: off, allowed or required (off)"},
+	{"tls-cert", .value = "FILE", CLI_FILE_AT(struct run_options, tls_cert),
+	 .help = "the program's certificate, PEM"},
+	{"tls-key", .value = "FILE", CLI_FILE_AT(struct run_options, tls_key),
+	 .help = "its private key, PEM"},
+	{"tls-ca", .value = "FILE", CLI_FILE_AT(struct run_options, tls_ca),
+	 .help = "the authorities of the peers' certificates, PEM"},
+	{"tls-name", .value = "NAME", CLI_TEXT_AT(struct run_options, tls_name),
+	 .help = "the name or address in the certificate of listeners (any)"},
+	{"tls-psk", .value = "FILE", CLI_FILE_AT(struct run_options, tls_psk),
+	 .help = "a pre-shared key, IDENTITY:HEXDIGITS, instead of certificates"},
 	{"library", .value = "FILE", CLI_FILE_AT(struct run_options, library),
 	 .help = "the libstag-verbs.so to load (default: STAG_LIB, or the one of this stag)"},
 	{0},
@@ -138,10 +155,11 @@ static const struct cli_noun run_noun = {
 	.summary = "run a program with the software adapter",
 	.about = "Runs a program with the software adapter: its verbs and RDMA CM calls find the "
 		 "device stag0 beside the real ones. The program needs no change.",
-	.notes = "Ends with the exit code of the program; 126 if it cannot be executed, 127 if it "
-		 "does not exist.",
+	.notes = "If the program fails: its mistakes are on standard error; --log info tells more, "
+		 "and --trace shows the messages on the wire. Ends with the exit code of the "
+		 "program; 126 if it cannot be executed, 127 if it does not exist.",
 	.examples = "stag run -- rping -s -a 127.0.0.1 -C 10 -v &\n"
-		    "stag run --trace ping.pcapng -- rping -c -a 127.0.0.1 -C 10 -v",
+		    "stag run --log info --trace ping.pcapng -- rping -c -a 127.0.0.1 -C 10 -v",
 	.verbs = &run_verb,
 	.num_verbs = 1,
 	.options = run_table,
@@ -149,8 +167,8 @@ static const struct cli_noun run_noun = {
 
 /* ---- the environment ---- */
 
-/* Returns the absolute name of a file that the adapter will write. The caller frees it; NULL after complaining. */
-static char *output_file(const struct cli_option *o, const char *name)
+/* Returns the absolute name of a file that the adapter will use. The caller frees it; NULL after complaining. */
+static char *adapter_file(const struct cli_option *o, const char *name)
 {
 	char *path = absolute_name(name);
 	int err = path ? 0 : -ENOMEM;
@@ -166,7 +184,7 @@ static char *output_file(const struct cli_option *o, const char *name)
 
 static int set_variable(const struct cli_option *o, const char *value)
 {
-	CLEANUP_FREE char *path = o->type == CLI_FILE ? output_file(o, value) : NULL;
+	CLEANUP_FREE char *path = o->type == CLI_FILE ? adapter_file(o, value) : NULL;
 	char variable[64];
 
 	if (o->type == CLI_FILE && !path)

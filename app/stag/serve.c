@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "base/log.h"
+#include "base/printable.h"
+#include "refusal.h"
 #include "stag.h"
 
 bool serve_port(const char *text, uint16_t usual, uint16_t *port)
@@ -31,8 +34,21 @@ static void raise_open_files_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static void log_refusal(const struct stag_audit_record *record, void *arg)
+{
+	char text[512];
+
+	(void)arg;
+	if (record->outcome != STAG_AUDIT_REFUSED || !refusal_is_unsaid(record))
+		return;
+	refusal_text(record, text, sizeof(text));
+	make_printable(text);
+	log_warn("%s: %s", record->object, text);
+}
+
 void serve_begin(sigset_t *ends)
 {
+	stag_audit_set_sink(log_refusal, NULL);
 	sigemptyset(ends);
 	sigaddset(ends, SIGINT);
 	sigaddset(ends, SIGTERM);

@@ -19,9 +19,10 @@ struct command {
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0]: its own name */
 };
 
-/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, completion.c */
+/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, access.c, completion.c */
 extern const struct command run_command, info_command, top_command, doctor_command, heap_command,
-	store_command, block_command, pool_command, completion_command;
+	store_command, block_command, pool_command, token_command, audit_command,
+	completion_command;
 
 /* serve.c: for commands that serve */
 /* Parses --port; NULL is the default. Returns false after it has complained. */

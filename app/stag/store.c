@@ -126,9 +126,16 @@ static const struct cli_option store_table[] = {
 	{"token", .value = "FILE", .verbs = "read write bench",
 	 CLI_FILE_AT(struct store_options, token),
 	 .help = "file with the secret that grants access"},
+	{"tls", .value = "MODE", .verbs = "serve",
+	 CLI_WORD_AT(struct store_options, tls, "off allowed required"),
+	 .help = "whether clients encrypt their connections: off, allowed or required (as STAG_TLS "
+		 "says, or off)"},
+	{"tls", .value = "MODE", .verbs = "read write bench",
+	 CLI_WORD_AT(struct store_options, tls, "off required"),
+	 .help = "encrypt the connection by a key derived from the token: off or required (off)"},
 	{"force", .verbs = "format rm bench", FLAG(force),
-	 .help = "format: overwrite existing data. rm: remove although it is in use. bench: allow "
-		 "overwriting the data in the partition"},
+	 .help = "format: overwrite existing data. rm: remove although it has data, or is in "
+		 "use. bench: allow overwriting the data in the partition"},
 	{"repair", .verbs = "check", FLAG(repair),
 	 .help = "rewrite a bad copy of the table from the good one"},
 	{"json", FLAG(json), .help = "for programs"},
@@ -191,7 +198,8 @@ static const struct store_verb {
 	  .example = "stag store rename /srv/shop.img goods wares"},
 	 store_rename,
 	 ALONE},
-	{{"rm", .args = "PATH PARTITION", .summary = "Removes a partition and its data.",
+	{{"rm", .args = "PATH PARTITION",
+	  .summary = "Removes a partition: one with data only by --force.",
 	  .example = "stag store rm /srv/shop.img goods"},
 	 store_rm,
 	 ALONE},
@@ -259,6 +267,8 @@ static int run_store(const struct command *self, int argc, char **argv)
 	o.where = call.args[0];
 	o.name = call.num_args > 1 ? call.args[1] : NULL;
 	o.new_name = call.num_args > 2 ? call.args[2] : NULL;
+	if (v->run == store_serve && preload_server(argc, argv) != 0)
+		return EXIT_FAILED;
 	if (v->needs == WITH_ADAPTER && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
 	return v->run(&o);

@@ -20,8 +20,8 @@ void store_print_list(struct stag_store *store);
 void store_print_partition(const struct stag_store_partition *p);
 void store_dump(json_t *o); /* prints JSON to stdout, and drops the reference */
 
-/* Shows the progress of a long operation on a terminal. */
-void store_show_progress(struct stag_store *store, const char *name);
+/* Shows the progress of a long operation on a terminal; note says what is done with the bytes. */
+void store_show_progress(struct stag_store *store, const char *name, const char *note);
 void store_end_progress(void);
 
 #endif

@@ -80,7 +80,7 @@ static bool check_partition(const struct bench *b, const struct store_options *o
 		complain("--size: %s has only %llu bytes", o->where,
 			 (unsigned long long)b->e->size);
 	else if (b->writes && b->e->access != STAG_STORE_WRITE)
-		complain("%s: you may read it, but not write it", o->where);
+		complain_for(EACCES, o->where, "%s: you may read it, but not write it", o->where);
 	else if (b->e->id && o->what != 0)
 		complain("%s is remote: --order and --level are settings of the partition there, "
 			 "see 'stag store set'",

@@ -108,7 +108,7 @@ static bool read_token(const char *file, char *secret, size_t size)
 	ssize_t n = fd < 0 ? -1 : read(fd, secret, size - 1);
 
 	if (n < 0) {
-		complain("--token %s: %s", file, strerror(errno));
+		complain_for(errno, file, "--token %s: %s", file, strerror(errno));
 		return false;
 	}
 	if (n > 0 && secret[n - 1] == '\n')
@@ -117,21 +117,33 @@ static bool read_token(const char *file, char *secret, size_t size)
 	return true;
 }
 
+/* Advises about PATH:PARTITION, of which one does not exist. */
+static void advise_missing(const char *path, const char *partition)
+{
+	struct stag_store *store = stag_store_open(path, STAG_STORE_LOOK);
+
+	if (store)
+		complain_try("'stag store list %s'.", path);
+	else if (errno == ENOENT)
+		complain_try("'stag store format %s --size 1G --partition %s=max' to make it.",
+			     path, partition);
+	stag_store_close(store);
+}
+
 static void explain_connect_failure(const struct store_options *o, int error)
 {
 	const char *colon = strrchr(o->where, ':');
-	int len = colon ? (int)(colon - o->where) : 0;
+	CLEANUP_FREE char *path = colon ? strndup(o->where, (size_t)(colon - o->where)) : NULL;
 
-	complain("%s", stag_store_error());
+	complain_for(error, o->where, "%s", stag_store_error());
 	if (error == ECONNREFUSED)
-		fputs("Try 'stag store serve PATH' on that machine, or HOST:PORT/PARTITION.\n",
-		      stderr);
+		complain_try("'stag store serve PATH' on that machine, or HOST:PORT/PARTITION.");
 	else if (error == EACCES)
-		fputs("Try --token FILE, or let the owner grant you a right: 'stag store set PATH "
-		      "PARTITION --allow ...'.\n",
-		      stderr);
-	else if (error == ENOENT && len && !strchr(colon, '/'))
-		fprintf(stderr, "Try 'stag store list %.*s'.\n", len, o->where);
+		complain_try(
+			"--token FILE, or let the owner grant you a right: 'stag store set PATH "
+			"PARTITION --allow ...'.");
+	else if (error == ENOENT && path && *path && !strchr(colon, '/'))
+		advise_missing(path, colon + 1);
 }
 
 struct stag_store_endpoint *store_connect(const struct store_options *o,
@@ -146,6 +158,7 @@ struct stag_store_endpoint *store_connect(const struct store_options *o,
 			return NULL;
 		attr->token = secret;
 	}
+	attr->flags |= o->tls && strcmp(o->tls, "required") == 0 ? STAG_STORE_TLS : 0;
 	e = stag_store_connect(o->where, attr);
 	error = errno;
 	attr->token = NULL;
@@ -175,7 +188,7 @@ static int copy_partition(const struct store_options *o, bool out)
 	if (!w.mr)
 		complain("cannot register memory: %s", strerror(errno));
 	else if (!out && w.e->access != STAG_STORE_WRITE)
-		complain("%s: you may read it, but not write it", o->where);
+		complain_for(EACCES, o->where, "%s: you may read it, but not write it", o->where);
 	else
 		rc = copy_run(&w.c, &range);
 	stag_store_disconnect(w.e);

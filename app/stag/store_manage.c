@@ -20,32 +20,33 @@
 /* Prints the library's error and, for common errors, what to do about it. */
 int store_failed(const char *path, int error)
 {
-	complain("%s", stag_store_error());
+	complain_for(error, path, "%s", stag_store_error());
 	if (error == EBADMSG)
-		fprintf(stderr, "Try 'stag store check %s'.\n", path);
+		complain_try("'stag store check %s'.", path);
 	else if (error == ENOENT)
-		fprintf(stderr, "Try 'stag store format %s --size 1G' to make a store there.\n",
-			path);
+		complain_try("'stag store format %s --size 1G' to make a store there.", path);
 	else if (error == EACCES)
-		fprintf(stderr, "Try 'ls -l %s': who may read and write it?\n", path);
+		complain_try("'ls -l %s': who may read and write it?", path);
 	else if (error == EADDRINUSE || error == EADDRNOTAVAIL)
-		fprintf(stderr, "Try --port 0, for any free port, or another --address.\n");
+		complain_try("--port 0, for any free port, or another --address.");
 	else if (error == ENOSYS || error == EPERM || error == EMFILE || error == ENOMEM)
-		fprintf(stderr, "Try 'stag doctor --quiet'.\n");
+		complain_try("'stag doctor --quiet'.");
 	return EXIT_FAILED;
 }
 
 /* Prints the library's error, then "Try " and this advice. Returns EXIT_FAILED. */
-__attribute__((format(printf, 1, 2))) static int failed_try(const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int failed_try(const struct store_options *o,
+							    int error, const char *fmt, ...)
 {
+	CLEANUP_FREE char *advice = NULL;
 	va_list ap;
 
-	complain("%s", stag_store_error());
-	fputs("Try ", stderr);
+	complain_for(error, o->name ? o->name : o->where, "%s", stag_store_error());
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	if (vasprintf(&advice, fmt, ap) < 0)
+		advice = NULL;
 	va_end(ap);
-	fputs(".\n", stderr);
+	complain_try("%s.", advice ? advice : "'stag help store'");
 	return EXIT_FAILED;
 }
 
@@ -105,7 +106,7 @@ static int show_partition(const struct store_options *o, struct stag_store *stor
 	int rc = stag_store_find(store, name, &p);
 
 	if (rc != 0)
-		return failed_try("'stag store list %s'", o->where);
+		return failed_try(o, rc, "'stag store list %s'", o->where);
 	if (o->json)
 		store_dump(store_partition_json(&p));
 	else
@@ -130,9 +131,10 @@ int store_show(const struct store_options *o)
 static bool room_of(struct stag_store *store, uint64_t now, struct store_room *room)
 {
 	struct stag_store_info info;
+	int rc = stag_store_query(store, &info, sizeof(info));
 
-	if (stag_store_query(store, &info, sizeof(info)) != 0) {
-		complain("%s", stag_store_error());
+	if (rc != 0) {
+		complain_for(rc, NULL, "%s", stag_store_error());
 		return false;
 	}
 	*room = (struct store_room){.whole = info.size - STAG_STORE_DATA_OFFSET,
@@ -150,16 +152,18 @@ static int add_partition(const struct store_options *o, struct stag_store *store
 
 	if (!room_of(store, 0, &room) || !store_parse_size("--size", size, &room, &p->size))
 		return EXIT_FAILED;
-	store_show_progress(store, p->name);
+	store_show_progress(store, p->name, "zeroes");
 	rc = stag_store_add(store, p);
 	store_end_progress();
 	if (rc == ENOSPC)
 		return failed_try(
+			o, rc,
 			"'stag store list %s' to see what there is, or 'stag store grow %s "
 			"--size ...' for more",
 			o->where, o->where);
 	if (rc == EEXIST)
-		return failed_try("'stag store set %s %s --size ...' to change it, or another name",
+		return failed_try(o, rc,
+				  "'stag store set %s %s --size ...' to change it, or another name",
 				  o->where, p->name);
 	return rc == 0 ? EXIT_OK : store_failed(o->where, rc);
 }
@@ -253,11 +257,17 @@ int store_format(const struct store_options *o)
 	}
 	rc = stag_store_format(o->where, &attr, o->force ? STAG_STORE_FORCE : 0);
 	if (rc == EEXIST)
-		return failed_try("'stag store format %s --force' to overwrite it, or another "
+		return failed_try(o, rc,
+				  "'stag store format %s --force' to overwrite it, or another "
 				  "path",
 				  o->where);
-	if (rc != 0 && !o->size)
-		return failed_try("'stag store format %s --size 1G'", o->where);
+	if (rc == EBUSY)
+		return failed_try(o, rc,
+				  "'fuser -v %s': which process uses it? --force overwrites data, "
+				  "but nothing that is in use",
+				  o->where);
+	if (rc == EINVAL && !o->size)
+		return failed_try(o, rc, "'stag store format %s --size 1G'", o->where);
 	if (rc != 0)
 		return store_failed(o->where, rc == ENOENT ? 0 : rc);
 	store = open_store(o, 0);
@@ -277,11 +287,11 @@ static int change_partition(const struct store_options *o, struct stag_store *st
 {
 	int rc;
 
-	store_show_progress(store, p->name);
+	store_show_progress(store, p->name, "zeroes");
 	rc = stag_store_change(store, p, what);
 	store_end_progress();
 	if (rc == ENOSPC)
-		return failed_try("'stag store list %s'", o->where);
+		return failed_try(o, rc, "'stag store list %s'", o->where);
 	return rc == 0 ? show_partition(o, store, p->name) : store_failed(o->where, rc);
 }
 
@@ -296,7 +306,7 @@ static struct stag_store *open_partition(const struct store_options *o,
 	rc = stag_store_find(store, o->name, p);
 	if (rc == 0)
 		return store;
-	failed_try("'stag store list %s'", o->where);
+	failed_try(o, rc, "'stag store list %s'", o->where);
 	stag_store_close(store);
 	return NULL;
 }
@@ -367,14 +377,19 @@ int store_rm(const struct store_options *o)
 
 	if (!store)
 		return EXIT_FAILED;
+	store_show_progress(store, o->name, "searched for data");
 	rc = stag_store_remove(store, o->name, o->force ? STAG_STORE_FORCE : 0);
+	store_end_progress();
 	stag_store_close(store);
 	if (rc == EBUSY)
 		return failed_try(
-			"'stag store rm %s %s --force' to remove it although it is in use",
+			o, rc, "'stag store rm %s %s --force' to remove it although it is in use",
 			o->where, o->name);
+	if (rc == ENOTEMPTY)
+		return failed_try(o, rc, "'stag store rm %s %s --force' to remove it with its data",
+				  o->where, o->name);
 	if (rc == ENOENT)
-		return failed_try("'stag store list %s'", o->where);
+		return failed_try(o, rc, "'stag store list %s'", o->where);
 	if (rc != 0)
 		return store_failed(o->where, rc);
 	if (o->json)
@@ -425,7 +440,7 @@ static void print_check(const struct store_options *o, int faults, const char *t
 	else
 		printf("%d fault%s\n", faults, faults == 1 ? "" : "s");
 	if (faults > 0 && !o->repair)
-		fprintf(stderr, "Try 'stag store check %s --repair'.\n", o->where);
+		complain_try("'stag store check %s --repair'.", o->where);
 }
 
 int store_check(const struct store_options *o)

@@ -30,6 +30,8 @@ struct store_options {
 	unsigned int num_partitions;
 	struct stag_store_partition p; /* the settings of --order, --level, --cache and --allow */
 	unsigned int what;	       /* which of them were given: enum stag_store_change */
+	const char *
+		tls; /* off, required, or of serve allowed; NULL: off, or the environment decides */
 	bool force, repair, json, sequential, sleep;
 };
 

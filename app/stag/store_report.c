@@ -61,6 +61,9 @@ static void print_counters(const struct stag_store_info *info)
 	snprintf(text, sizeof(text), "%lld hits, %lld misses, %s kept", hits, misses,
 		 store_size_word((uint64_t)count_of(c, "cache_bytes"), a, sizeof(a)));
 	print_line("cache", text);
+	snprintf(text, sizeof(text), "%lld connected, %lld refused, %lld evicted",
+		 count_of(c, "connections"), count_of(c, "refused"), count_of(c, "evicted"));
+	print_line("clients", text);
 	json_decref(c);
 }
 
@@ -143,15 +146,17 @@ static struct progress progress;
 
 static void show_progress(void *arg, uint64_t done, uint64_t total)
 {
+	const char *note = arg;
+
 	progress.total = total;
-	progress_show(&progress, done, "zeroes");
+	progress_show(&progress, done, note);
 }
 
-void store_show_progress(struct stag_store *store, const char *name)
+void store_show_progress(struct stag_store *store, const char *name, const char *note)
 {
 	progress_begin(&progress, name, PROGRESS_BYTES, 0);
 	if (progress.terminal)
-		stag_store_on_progress(store, show_progress, NULL);
+		stag_store_on_progress(store, show_progress, (void *)note);
 }
 
 void store_end_progress(void)

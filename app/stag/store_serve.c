@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include <stag/stagdv.h>
+
 #include "control.h"
 #include "stag.h"
 #include "store.h"
@@ -58,6 +60,12 @@ int store_serve(const struct store_options *o)
 	if (!serve_port(o->port, STAG_STORE_PORT, &attr.port))
 		return EXIT_USAGE;
 	attr.flags = attr.port == 0 ? STAG_STORE_ANY_PORT : 0;
+	if (o->tls) {
+		attr.comp_mask = STAG_STORE_SERVER_TLS;
+		attr.tls = o->tls[0] == 'r'   ? STAGDV_TLS_REQUIRED
+			   : o->tls[0] == 'a' ? STAGDV_TLS_ALLOWED
+					      : STAGDV_TLS_OFF;
+	}
 	serve_begin(&ends);
 	store = stag_store_open(o->where, 0);
 	if (!store)

@@ -7,6 +7,7 @@
  */
 #include "top.h"
 
+#include <errno.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -135,9 +136,11 @@ static int run_top(struct top_options *o)
 
 	top_look(&first, o);
 	if (o->pid && !found_any(&first)) {
-		complain("process %u does not use the adapter, or is not yours; 'stag top' shows "
-			 "those that do",
-			 o->pid);
+		complain_for(
+			ESRCH, NULL,
+			"process %u does not use the adapter, or is not yours; 'stag top' shows "
+			"those that do",
+			o->pid);
 		top_forget(&first);
 		return EXIT_FAILED;
 	}
@@ -155,12 +158,14 @@ static bool parse_user(void *to, const struct cli_option *option, char *text)
 	o->user = p ? p->pw_uid : (uid_t)strtoul(text, &end, 10);
 	o->of_user = true;
 	if (!p && (end == text || *end)) {
-		complain("--user: there is no user '%s'", text);
+		complain_for(ENOENT, text, "--user: there is no user '%s'", text);
 		return false;
 	}
 	if (geteuid() == 0 || o->user == geteuid())
 		return true;
-	complain("only root may see processes of '%s'; try: sudo stag top --user %s", text, text);
+	complain_for(EPERM, text,
+		     "only root may see processes of '%s'; try: sudo stag top --user %s", text,
+		     text);
 	return false;
 }
 

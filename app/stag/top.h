@@ -56,6 +56,7 @@ struct top_row {
 	char program[64];
 	uint32_t qpn;
 	char state[8], peer_kind[8], local[64], peer[64];
+	char tls[32];		 /* " TLSv1.3"; empty: not encrypted */
 	unsigned int used, size; /* entries of the send queue */
 	unsigned int connections;
 	bool silent;	/* a process or a daemon that does not answer */

@@ -105,6 +105,18 @@ static struct top_row *add_row(struct top_rows *rows, enum top_kind kind, const 
 	return r;
 }
 
+static void describe_tls(char *text, size_t size, const json_t *tls)
+{
+	char version[16];
+
+	*text = '\0';
+	if (!json_is_object(tls))
+		return;
+	copy_word(version, sizeof(version), tls, "version");
+	snprintf(text, size, " %s%s", version,
+		 json_is_true(json_object_get(tls, "kernel")) ? " by the kernel" : "");
+}
+
 static bool add_connection(struct top_rows *rows, const json_t *q, const json_t *before,
 			   double seconds, size_t group)
 {
@@ -123,6 +135,7 @@ static bool add_connection(struct top_rows *rows, const json_t *q, const json_t 
 	copy_word(r->peer_kind, sizeof(r->peer_kind), q, "kind");
 	copy_word(r->local, sizeof(r->local), q, "local");
 	copy_word(r->peer, sizeof(r->peer), q, "peer");
+	describe_tls(r->tls, sizeof(r->tls), json_object_get(q, "tls"));
 	r->used = (unsigned int)json_integer_value(json_array_get(sq, 0));
 	r->size = (unsigned int)json_integer_value(json_array_get(sq, 1));
 	r->rates.tx = increase_of(q, before, "tx_bytes") / seconds;
@@ -208,16 +221,17 @@ static void describe_pool(char *text, size_t size, const json_t *p, const char *
 	if (strcmp(what, "pool") == 0)
 		snprintf(text, size, "pool %s/%s %s%s", name, node, role, behind);
 	else if (json_is_false(json_object_get(p, "answers")))
-		snprintf(text, size, "watch %s: does not answer", name);
+		snprintf(text, size, "watch %s: does not respond", name);
 	else
 		snprintf(text, size, "watch %s: primary %s%s", name, primary, behind);
 }
 
 static void describe_service(char *text, size_t size, const json_t *s, const char *what)
 {
-	char name[80];
+	char name[80], tls[12];
 
 	copy_word(name, sizeof(name), s, "name");
+	copy_word(tls, sizeof(tls), s, "tls");
 	if (strcmp(what, "store") == 0)
 		snprintf(text, size, "store %s, %zu partitions", name,
 			 json_array_size(json_object_get(s, "partitions")));
@@ -226,6 +240,8 @@ static void describe_service(char *text, size_t size, const json_t *s, const cha
 			 json_array_size(json_object_get(s, "sessions")));
 	else
 		describe_pool(text, size, s, what);
+	if (strcmp(tls, "-") != 0 && strcmp(tls, "off") != 0)
+		snprintf(text + strlen(text), size - strlen(text), ", TLS %s", tls);
 }
 
 /* Sets the rates of a service. Stores and targets have "counters"; a pool has its own. */
@@ -296,7 +312,7 @@ static bool add_daemon(struct top_rows *rows, const json_t *d, const json_t *bef
 	copy_word(name, sizeof(name), d, "name");
 	copy_word(config, sizeof(config), d, "config");
 	if (r->silent)
-		snprintf(r->text, sizeof(r->text), "%d stagd: does not answer", r->pid);
+		snprintf(r->text, sizeof(r->text), "%d stagd: does not respond", r->pid);
 	else
 		snprintf(r->text, sizeof(r->text), "%d stagd %s", r->pid,
 			 strcmp(name, "-") == 0 ? config : name);

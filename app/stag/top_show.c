@@ -19,8 +19,8 @@ static const struct {
 	int width;
 	int from; /* least width of the terminal */
 } columns[COLUMNS] = {
-	[TX] = {"TX/S", 9, 32},	     [RX] = {"RX/S", 9, 44},	   [REQUESTS] = {"REQ/S", 9, 84},
-	[DONE] = {"DONE/S", 9, 112}, [QUEUE] = {"QUEUE", 10, 122}, [P50] = {"P50", 8, 72},
+	[TX] = {"TX/S", 9, 32},	      [RX] = {"RX/S", 9, 44},	    [REQUESTS] = {"REQ/S", 9, 84},
+	[DONE] = {"COMPL/S", 9, 112}, [QUEUE] = {"QUEUE", 10, 122}, [P50] = {"P50", 8, 72},
 	[P99] = {"P99", 8, 60},
 };
 
@@ -122,18 +122,19 @@ static void name_word(const struct top_row *r, const struct top_options *o, char
 	case TOP_PROCESS:
 		user_word(r->uid, user, sizeof(user));
 		if (r->silent)
-			snprintf(text, size, "%d %s %s: does not answer", r->pid, user, r->program);
+			snprintf(text, size, "%d %s %s: does not respond", r->pid, user,
+				 r->program);
 		else
 			snprintf(text, size, "%d %s %s, %u connection%s", r->pid, user, r->program,
 				 r->connections, r->connections == 1 ? "" : "s");
 		break;
 	case TOP_CONNECTION:
 		if (o->connections)
-			snprintf(text, size, "%d %s %u %s %s to %s from %s", r->pid, r->program,
-				 r->qpn, r->state, r->peer_kind, r->peer, r->local);
+			snprintf(text, size, "%d %s %u %s %s%s to %s from %s", r->pid, r->program,
+				 r->qpn, r->state, r->peer_kind, r->tls, r->peer, r->local);
 		else
-			snprintf(text, size, "  %u %s %s to %s from %s", r->qpn, r->state,
-				 r->peer_kind, r->peer, r->local);
+			snprintf(text, size, "  %u %s %s%s to %s from %s", r->qpn, r->state,
+				 r->peer_kind, r->tls, r->peer, r->local);
 		break;
 	case TOP_DAEMON:
 		snprintf(text, size, "%s", r->text);
@@ -250,9 +251,9 @@ static json_t *row_json(const struct top_row *r)
 					      "operations_per_s", NULL};
 	static const char *const pool[] = {"record_bytes_per_s", "mirrored_bytes_per_s",
 					   "operations_per_s", NULL};
-	static const char *const said[] = {"qpn",  "state", "kind",    "local",	 "peer",   "sq",
-					   "pid",  "uid",   "program", "name",	 "config", "node",
-					   "role", "lag",   "primary", "answers"};
+	static const char *const said[] = {"qpn",  "state", "kind",    "local",	  "peer",   "sq",
+					   "pid",  "uid",   "program", "name",	  "config", "node",
+					   "role", "lag",   "primary", "answers", "tls"};
 	bool is_pool = r->what && (!strcmp(r->what, "pool") || !strcmp(r->what, "watch"));
 	json_t *o = json_object();
 

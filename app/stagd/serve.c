@@ -14,15 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "audit_log.h"
 #include "base/clock.h"
 #include "complain.h"
 #include "daemon_own.h"
+#include "last_run.h"
 #include "library.h"
 #include "notify.h"
 #include "privileges.h"
 
 #define POLL_MS	   1000 /* interval at which services are checked */
 #define LIMIT_ROOT 65536
+#define ENDING_MS  50 /* the same while the end waits for a copy */
 
 /* ---- announcement ------------------------------------------------------------------------- */
 
@@ -33,16 +36,22 @@ static void announce_api(struct daemon *d, json_t *list)
 	const char *listen = json_string_value(json_object_get(status, "listen"));
 	const char *socket = json_string_value(json_object_get(status, "socket"));
 	int port = (int)json_integer_value(json_object_get(status, "port"));
+	const char *token = json_string_value(json_object_get(status, "token_file"));
 	const char *colon = listen ? strrchr(listen, ':') : NULL;
+	const char *tls = json_string_value(json_object_get(status, "tls"));
+	bool is_tls = tls && strcmp(tls, "off") != 0;
 	char where[128] = "";
 
 	if (colon)
 		snprintf(where, sizeof(where), "%.*s:%d", (int)(colon - listen), listen, port);
 	if (list && json_is_object(status))
-		json_array_append_new(list, json_pack("{s:s?, s:s?}", "api", colon ? where : NULL,
-						      "socket", socket));
+		json_array_append_new(
+			list, json_pack("{s:s?, s:s?, s:s?}", "api", colon ? where : NULL, "socket",
+					socket, "token_file", token));
 	if (!list && colon)
-		printf("console and API on http://%s/\n", where);
+		printf("console and API on %s://%s/\n", is_tls ? "https" : "http", where);
+	if (!list && colon && token)
+		printf("its token is in %s\n", token);
 	if (!list && socket)
 		printf("API on %s\n", socket);
 	json_decref(status);
@@ -106,6 +115,24 @@ static bool have_all_refused(struct daemon *d)
 	return n > 0 && refused == n;
 }
 
+/* Returns whether the daemon, which was told to stop, should not stop yet. */
+static bool waits_for_copy(struct daemon *d)
+{
+	bool waits = false, extend = false;
+	unsigned int n;
+	struct service **all = daemon_get_all(d, &n);
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (all[i]->kind == &pool_service)
+			waits |= pool_delays_end(all[i], &extend);
+		daemon_put(all[i]);
+	}
+	free(all);
+	if (extend)
+		notify("EXTEND_TIMEOUT_USEC=5000000");
+	return waits;
+}
+
 /* Reloads in a thread of its own: a reload may take long, and the watchdog must be fed meanwhile. */
 struct reloader {
 	struct daemon *daemon;
@@ -156,14 +183,20 @@ static int wait_for_signals(struct daemon *d, struct reloader *r, const sigset_t
 	uint64_t ms = watchdog && watchdog < POLL_MS ? watchdog : POLL_MS;
 	struct timespec period = {.tv_sec = (time_t)(ms / 1000),
 				  .tv_nsec = (long)(ms % 1000 * NS_PER_MS)};
+	const struct timespec soon = {.tv_nsec = ENDING_MS * NS_PER_MS};
+	bool asked = false; /* to end, which waits for a copy */
 
 	for (;;) {
-		int sig = sigtimedwait(set, NULL, &period);
+		int sig = sigtimedwait(set, NULL, asked ? &soon : &period);
 
-		if (sig == SIGINT || sig == SIGTERM)
+		if (sig == SIGINT || (sig == SIGTERM && asked))
+			return EXIT_SUCCESS;
+		asked |= sig == SIGTERM;
+		if (asked && !waits_for_copy(d))
 			return EXIT_SUCCESS;
 		if (sig == SIGHUP)
 			sem_post(&r->told);
+		events_tell_left_out();
 		if (poll_services(d) && watchdog)
 			notify("WATCHDOG=1");
 		if (have_all_refused(d))
@@ -228,6 +261,15 @@ static bool has_dropped_root(const struct conf *conf)
 	return false;
 }
 
+/* Says why it ends, for 'stag doctor'. */
+static void record_end(int rc)
+{
+	char *error = rc == EXIT_SUCCESS ? NULL : events_last_error();
+
+	last_run_end(rc == EXIT_SUCCESS ? NULL : error ? error : "see its log");
+	free(error);
+}
+
 int serve(const char *config, const struct daemon_api *api, bool json)
 {
 	struct reloader r = {.runs = false};
@@ -238,7 +280,9 @@ int serve(const char *config, const struct daemon_api *api, bool json)
 
 	block_signals(&set);
 	if (prepare_process(&conf, config)) {
+		last_run_begin(config);
 		library_begin();
+		audit_log_start();
 		d = daemon_start(config, api);
 	}
 	if (d && has_dropped_root(&conf) && reloader_start(&r, d)) {
@@ -251,7 +295,9 @@ int serve(const char *config, const struct daemon_api *api, bool json)
 	reloader_stop(&r);
 	if (d)
 		daemon_stop(d);
+	audit_log_stop();
 	library_end();
+	record_end(rc);
 	conf_free(&conf);
 	return rc;
 }

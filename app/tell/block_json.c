@@ -4,6 +4,7 @@
  */
 #include "block_words.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,11 +23,12 @@ json_t *block_counters_json(const struct stag_block_counters *c)
 			  (json_int_t)c->posts, "completions", (json_int_t)c->completions);
 
 	json_object_update_new(
-		o, json_pack("{s:I s:I s:I s:I s:I s:I s:I}", "registrations",
+		o, json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "registrations",
 			     (json_int_t)c->registrations, "stags", (json_int_t)c->stags,
 			     "stags_open", (json_int_t)c->stags_open, "logins",
 			     (json_int_t)c->logins, "logouts", (json_int_t)c->logouts, "lost",
-			     (json_int_t)c->lost, "violations", (json_int_t)c->violations));
+			     (json_int_t)c->lost, "violations", (json_int_t)c->violations,
+			     "refused", (json_int_t)c->refused, "evicted", (json_int_t)c->evicted));
 	return o;
 }
 
@@ -61,18 +63,36 @@ static json_t *name_json(const char *name)
 	return text ? text : json_string("(no UTF-8)");
 }
 
+json_t *block_tls_json(const struct stag_block_tls_info *t)
+{
+	if (!t->encrypted)
+		return json_null();
+	return json_pack("{s:s s:s s:b}", "version", t->version, "cipher", t->cipher, "kernel",
+			 t->kernel);
+}
+
+const char *block_tls_word(const struct stag_block_tls_info *t, char *text, size_t size)
+{
+	if (!t->encrypted)
+		return "no";
+	snprintf(text, size, "%s, %s%s", t->version, t->cipher, t->kernel ? ", by the kernel" : "");
+	return text;
+}
+
 json_t *block_sessions_json(struct stag_block_target *target)
 {
-	struct stag_block_session s = {0};
+	struct stag_block_session s = {.comp_mask = STAG_BLOCK_SESSION_TLS};
 	json_t *list = json_array();
 
 	while (stag_block_target_next(target, &s))
 		json_array_append_new(
-			list, json_pack("{s:I s:o s:s s:s s:s s:o}", "id", (json_int_t)s.id,
-					"initiator", name_json(s.initiator), "address", s.address,
-					"transport", block_transport_word(s.transport), "encoding",
-					encoding_word(s.encoding), "counters",
-					block_counters_json(&s.counters)));
+			list,
+			json_pack("{s:I s:o s:o s:s s:s s:s s:o s:o}", "id", (json_int_t)s.id,
+				  "initiator", name_json(s.initiator), "user",
+				  *s.user ? name_json(s.user) : json_null(), "address", s.address,
+				  "transport", block_transport_word(s.transport), "encoding",
+				  encoding_word(s.encoding), "tls", block_tls_json(&s.tls),
+				  "counters", block_counters_json(&s.counters)));
 	return list;
 }
 

@@ -15,6 +15,10 @@
 const char *block_transport_word(uint32_t transport);
 const char *block_end_word(uint32_t end); /* enum stagdv_stag_end */
 
+/* Both say how a connection is encrypted: as "no" or "TLSv1.3, CIPHER"; as null or an object. */
+const char *block_tls_word(const struct stag_block_tls_info *t, char *text, size_t size);
+json_t *block_tls_json(const struct stag_block_tls_info *t);
+
 json_t *block_counters_json(const struct stag_block_counters *c);
 json_t *block_sessions_json(struct stag_block_target *target);
 json_t *block_stags_json(struct stag_block_target *target);

@@ -141,16 +141,39 @@ void heap_view_clear(struct heap_view *view)
 
 /* ---- all heaps ------------------------------------------------------------ */
 
+#define MOST_OF_ANOTHER 64u /* heaps of another user that are inspected */
+
 struct names {
-	char (*name)[STAG_HEAP_NAME_MAX];
-	size_t n;
+	char (*name)[STAG_HEAP_NAME_MAX + STAG_HEAP_OWNER_MAX];
+	size_t n, hidden;
+	char owner[STAG_HEAP_OWNER_MAX]; /* of the last name */
+	unsigned int of_owner;		 /* names that were listed for him */
 };
+
+/* Returns whether the name is one of too many of another user's. The heaps of a user are listed in a row. */
+static bool is_too_many(struct names *names, const char *name)
+{
+	size_t len = strcspn(name, "/");
+
+	if (!name[len])
+		return false;
+	if (strncmp(names->owner, name, len) != 0 || names->owner[len]) {
+		snprintf(names->owner, sizeof(names->owner), "%.*s", (int)len, name);
+		names->of_owner = 0;
+	}
+	return ++names->of_owner > MOST_OF_ANOTHER;
+}
 
 static int add_name(const char *name, void *arg)
 {
 	struct names *names = arg;
-	void *more = reallocarray(names->name, names->n + 1, sizeof(*names->name));
+	void *more;
 
+	if (is_too_many(names, name)) {
+		names->hidden++;
+		return 0;
+	}
+	more = reallocarray(names->name, names->n + 1, sizeof(*names->name));
 	if (!more)
 		return -ENOMEM;
 	names->name = more;
@@ -163,13 +186,14 @@ static int compare(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-struct heap_view *heap_view_all(size_t *n)
+struct heap_view *heap_view_all(size_t *n, size_t *hidden)
 {
 	struct names names = {0};
 	struct heap_view *views;
 
 	*n = 0;
 	stag_heap_list(add_name, &names);
+	*hidden = names.hidden;
 	if (names.n)
 		qsort(names.name, names.n, sizeof(*names.name), compare);
 	views = calloc(names.n + 1, sizeof(*views));
@@ -181,4 +205,11 @@ struct heap_view *heap_view_all(size_t *n)
 	}
 	free(names.name);
 	return views;
+}
+
+struct stag_heap *heap_view_attach(const char *name)
+{
+	struct stag_heap_attr attr = {.mode = 0666};
+
+	return stag_heap_attach(name, &attr);
 }

@@ -20,7 +20,7 @@ struct heap_user {
 };
 
 struct heap_view {
-	char name[STAG_HEAP_NAME_MAX];
+	char name[STAG_HEAP_NAME_MAX + STAG_HEAP_OWNER_MAX]; /* of another user: OWNER/NAME */
 	char *error; /* why the heap cannot be read; all that follows is zero then */
 	struct stag_heap_stats stats;
 	struct heap_user users[STAG_HEAP_MAX_PROCS];
@@ -38,8 +38,15 @@ enum { VIEW_BLOCKS = 1 << 0, VIEW_CHECK = 1 << 1 };
 int heap_view_take(struct heap_view *view, const char *name, unsigned int flags);
 void heap_view_clear(struct heap_view *view);
 
-/* Returns all heaps of this machine, sorted by name. The caller clears each and frees the array. */
-struct heap_view *heap_view_all(size_t *n);
+/*
+ * Returns the heaps of this user, and for root those of other users, sorted by name. Another user
+ * could make thousands: of these, only some are inspected, and the others are counted in *hidden.
+ * The caller clears each and frees the array.
+ */
+struct heap_view *heap_view_all(size_t *n, size_t *hidden);
+
+/* Attaches a heap to change it, also if other users may write it: who names it wants that. */
+struct stag_heap *heap_view_attach(const char *name);
 
 /* heap_json.c */
 json_t *heap_json(const struct heap_view *view);

@@ -61,11 +61,11 @@ static json_t *member_json(const struct members *all, const struct stag_pool_mem
 	return o;
 }
 
-/* Adds "nodes", "primary", "in_sync", and "lag": how many records the slowest standby is behind. */
+/* Adds "nodes", "primary", "in_sync" (standbys), "copies" (with the primary's), and "lag": how many records the slowest standby is behind. */
 static void add_members(json_t *o, const struct members *all)
 {
 	json_t *list = json_array(), *primary = json_null(), *lag = json_null();
-	int in_sync = 0;
+	int in_sync = 0, copies = 0;
 
 	for (uint32_t i = 0; i < all->n; i++) {
 		const struct stag_pool_member *m = &all->list[i];
@@ -75,6 +75,7 @@ static void add_members(json_t *o, const struct members *all)
 		if (m->role == STAG_POOL_ROLE_PRIMARY)
 			primary = json_string(m->name);
 		in_sync += m->role == STAG_POOL_ROLE_STANDBY;
+		copies += m->role == STAG_POOL_ROLE_STANDBY || m->role == STAG_POOL_ROLE_PRIMARY;
 		if (m->role == STAG_POOL_ROLE_STANDBY &&
 		    (!json_is_integer(lag) || behind > json_integer_value(lag))) {
 			json_decref(lag);
@@ -84,6 +85,7 @@ static void add_members(json_t *o, const struct members *all)
 	json_object_set_new(o, "nodes", list);
 	json_object_set_new(o, "primary", primary);
 	json_object_set_new(o, "in_sync", json_integer(in_sync));
+	json_object_set_new(o, "copies", json_integer(copies));
 	json_object_set_new(o, "lag", lag);
 }
 
@@ -100,6 +102,12 @@ json_t *pool_info_json(const struct stag_pool_info *i)
 		      (json_int_t)i->size, "address", address, "used", (json_int_t)i->used,
 		      "objects", (json_int_t)i->objects, "bytes", (json_int_t)i->bytes, "names",
 		      (json_int_t)i->names);
+	json_object_update_new(
+		o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "clients",
+			     (json_int_t)i->clients, "paused", (json_int_t)i->paused, "pauses",
+			     (json_int_t)i->pauses, "evicted", (json_int_t)i->evicted, "slots",
+			     (json_int_t)i->slots, "max_slots", (json_int_t)i->max_slots,
+			     "reclaimed", (json_int_t)i->reclaimed));
 	add_members(o, &all);
 	return o;
 }
@@ -118,13 +126,18 @@ json_t *pool_node_json(const struct stag_pool_node_info *i)
 		      (json_int_t)i->objects, "bytes", (json_int_t)i->bytes, "names",
 		      (json_int_t)i->names);
 	json_object_update_new(
-		o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "clients",
-			     (json_int_t)i->clients, "changes", (json_int_t)i->changes, "reads",
-			     (json_int_t)i->reads, "records", (json_int_t)i->records,
+		o, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+			     "s:I, s:I, s:I, s:I}",
+			     "clients", (json_int_t)i->clients, "changes", (json_int_t)i->changes,
+			     "reads", (json_int_t)i->reads, "records", (json_int_t)i->records,
 			     "record_bytes", (json_int_t)i->record_bytes, "mirrored_bytes",
 			     (json_int_t)i->mirrored_bytes, "promotions", (json_int_t)i->promotions,
 			     "lapses", (json_int_t)i->lapses, "resyncs", (json_int_t)i->resyncs,
-			     "refused", (json_int_t)i->refused));
+			     "refused", (json_int_t)i->refused, "paused", (json_int_t)i->paused,
+			     "pauses", (json_int_t)i->pauses, "evicted", (json_int_t)i->evicted,
+			     "slots", (json_int_t)i->slots, "max_slots", (json_int_t)i->max_slots,
+			     "reclaimed", (json_int_t)i->reclaimed, "limited",
+			     (json_int_t)i->limited));
 	add_members(o, &all);
 	return o;
 }

@@ -32,13 +32,14 @@ json_t *store_partition_json(const struct stag_store_partition *p)
 
 json_t *store_counters_json(const struct stag_store_counters *c)
 {
-	return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "reads", (json_int_t)c->reads,
-			 "writes", (json_int_t)c->writes, "flushes", (json_int_t)c->flushes,
-			 "atomics", (json_int_t)c->atomics, "read_bytes", (json_int_t)c->read_bytes,
-			 "written_bytes", (json_int_t)c->written_bytes, "errors",
-			 (json_int_t)c->errors, "cache_hits", (json_int_t)c->cache_hits,
+	return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "reads",
+			 (json_int_t)c->reads, "writes", (json_int_t)c->writes, "flushes",
+			 (json_int_t)c->flushes, "atomics", (json_int_t)c->atomics, "read_bytes",
+			 (json_int_t)c->read_bytes, "written_bytes", (json_int_t)c->written_bytes,
+			 "errors", (json_int_t)c->errors, "cache_hits", (json_int_t)c->cache_hits,
 			 "cache_misses", (json_int_t)c->cache_misses, "cache_bytes",
-			 (json_int_t)c->cache_bytes);
+			 (json_int_t)c->cache_bytes, "connections", (json_int_t)c->connections,
+			 "refused", (json_int_t)c->refused, "evicted", (json_int_t)c->evicted);
 }
 
 /* Names the store in the query: a process may serve several. */

@@ -64,8 +64,9 @@ static void do_requested_switchover(struct view *v, struct stag_pool_node *node)
 static struct stag_pool_node *start_node(const struct torture *t, unsigned int n)
 {
 	const struct stag_pool_user users[] = {
-		{USER, SECRET,
-		 STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN}};
+		{.name = USER,
+		 .secret = SECRET,
+		 .rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN}};
 	char name[16], state[260], address[32], advertise[40];
 	struct stag_pool_node_attr attr = {
 		.pool = "torture",

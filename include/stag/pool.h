@@ -26,12 +26,13 @@
 extern "C" {
 #endif
 
-#define STAG_POOL_PORT	     7175
-#define STAG_POOL_NAME_MAX   255	/* bytes of a value's name, which has no zero bytes */
-#define STAG_POOL_VALUE_MAX  (1u << 30) /* bytes of a value */
-#define STAG_POOL_NODES_MAX  16
-#define STAG_POOL_SECRET_MIN 16 /* characters of a secret, at least */
-#define STAG_POOL_SECRET_MAX 128
+#define STAG_POOL_PORT	       7175
+#define STAG_POOL_NAME_MAX     255	  /* bytes of a value's name, which has no zero bytes */
+#define STAG_POOL_VALUE_MAX    (1u << 30) /* bytes of a value */
+#define STAG_POOL_NODES_MAX    16
+#define STAG_POOL_PREFIXES_MAX 16 /* of names, of a user */
+#define STAG_POOL_SECRET_MIN   16 /* characters of a secret, at least */
+#define STAG_POOL_SECRET_MAX   128
 #define STAG_POOL_MEMORY                                                                           \
 	0x200000000000ull /* default address of a pool's memory, which programs leave free */
 
@@ -61,6 +62,14 @@ enum stag_pool_rights {
 
 struct stag_pool;
 
+/*
+ * Whether connections are encrypted, with TLS 1.3, by keys that are made of the secrets or by certificates. Off: neither offered nor
+ * accepted. Allowed: nodes accept both; who connects tries TLS, and then without if the node does not speak it, which
+ * an attacker in between can bring about. Required: nothing else is accepted. The software adapter has it, others do
+ * not.
+ */
+enum stag_pool_tls { STAG_POOL_TLS_OFF, STAG_POOL_TLS_ALLOWED, STAG_POOL_TLS_REQUIRED };
+
 struct stag_pool_attr {
 	uint64_t comp_mask;
 	const char *user;   /* our name; NULL: "client" */
@@ -68,6 +77,9 @@ struct stag_pool_attr {
 	uint32_t depth;	    /* operations in flight; further ones are queued; 64 */
 	int timeout_ms;	    /* for stag_pool_open(); 0: 5000, or until all addresses refuse */
 	int retry_ms; /* how long to seek a primary after it was lost, while operations wait; 30000; < 0: for ever */
+	uint32_t tls; /* enum stag_pool_tls */
+	/* PEM files: our certificate, its key, and the authorities of the nodes' certificates. NULL: by keys */
+	const char *tls_cert, *tls_key, *tls_ca;
 };
 
 /*
@@ -209,11 +221,25 @@ enum stag_pool_role {
 	STAG_POOL_ROLE_REFUSED, /* it will not serve until it is restarted */
 };
 
+/*
+ * What the primary knows about the nodes' secret that a node accepts, for users with the right to administer. A mark in
+ * the upper 24 bits tells one secret from another: stag_pool_secret_mark().
+ */
+enum stag_pool_member_secret {
+	STAG_POOL_SECRET_KNOWN = 1 << 0, /* the node has said which secrets it accepts */
+	STAG_POOL_SECRET_FIRST = 1 << 1, /* it accepts the first secret of the primary */
+	STAG_POOL_SECRET_SECOND =
+		1
+		<< 2, /* it accepts the second one, which the primary has while they are rotated */
+	STAG_POOL_SECRET_TWO = 1 << 3,		 /* it accepts two */
+	STAG_POOL_SECRET_MARK = (int)0xffffff00, /* the mark of its first one */
+};
+
 struct stag_pool_member {
 	char name[64];
-	char address[96]; /* HOST:PORT */
-	uint32_t role;	  /* enum stag_pool_role */
-	uint32_t reserved;
+	char address[96];     /* HOST:PORT */
+	uint32_t role;	      /* enum stag_pool_role */
+	uint32_t secret;      /* enum stag_pool_member_secret; 0: not known */
 	uint64_t number;      /* of its last record */
 	uint64_t done, total; /* bytes copied, and to be copied, of a joining node */
 };
@@ -236,11 +262,23 @@ struct stag_pool_info {
 		number; /* of the primary's last record: a member with the same number does not lag */
 	uint64_t
 		lease_us; /* how long the primary may still serve without hearing from its standbys; STAG_POOL_NO_LEASE: it is alone */
+	uint32_t
+		limited; /* 1: the user may read and write only values whose names have certain prefixes */
+	uint32_t reserved;
+	/* The primary's, as in stag_pool_node_info. */
+	uint64_t clients, paused, pauses, evicted;
+	uint64_t slots, max_slots, reclaimed;
+	/* How this client's connection to the primary is encrypted, as in struct stagdv_tls_info; empty if it is not. */
+	char tls_version[16], tls_cipher[40];
+	uint8_t tls_kernel, tls_reserved[7];
 };
 
 #define STAG_POOL_NO_LEASE UINT64_MAX
 
 int stag_pool_query(struct stag_pool *pool, struct stag_pool_info *info, size_t size);
+
+/* Returns the mark of a secret of the nodes in a pool, in the upper 24 bits; 0: no memory. */
+uint32_t stag_pool_secret_mark(const uint8_t uuid[16], const char *secret);
 
 /*
  * Makes the node of this name primary, or with NULL the next one in order; no operation fails. EBUSY: the node is
@@ -250,6 +288,29 @@ int stag_pool_switchover(struct stag_pool *pool, const char *node);
 
 /* Removes a node that will not return from the roll. EBUSY: it is in sync, or primary. */
 int stag_pool_forget(struct stag_pool *pool, const char *node);
+
+#define STAG_POOL_EVENT_MAX 232
+
+/* A line of a node's log. */
+struct stag_pool_event {
+	uint64_t comp_mask;
+	uint64_t run,
+		number;	 /* of the node's process, and of the line there: they tell events apart */
+	uint64_t age_us; /* how long ago it was */
+	uint32_t level;	 /* as of syslog(3): 3 error, 4 warning, 6 information, 7 debugging */
+	uint32_t reserved;
+	char node[64];
+	char text[STAG_POOL_EVENT_MAX];
+	uint64_t cursor; /* internal */
+};
+
+/*
+ * Fetches the next event of the pool's nodes: the primary keeps the last ones of its own, and of its standbys. Start with
+ * an event of zeroes; call it again with the same one. Returns false if there are no more (errno 0), or on an error: EACCES
+ * without the right to administer, EOPNOTSUPP if the primary keeps none. After a change of primary another node answers, and
+ * events that were seen may come again.
+ */
+bool stag_pool_next_event(struct stag_pool *pool, struct stag_pool_event *event);
 
 /* ---- a node ---------------------------------------------------------------------- */
 
@@ -263,10 +324,17 @@ enum stag_pool_node_flags {
 	STAG_POOL_NO_MIRROR = 1 << 3, /* let software forward values, even if the adapter could */
 };
 
-/* A user: a name with a secret and rights. */
+/*
+ * A user: a name with a secret and rights. With prefixes, the rights to read and write are for values whose names begin
+ * with one of them, and for no others: neither by name nor by pointer. Values without names are among the others.
+ */
 struct stag_pool_user {
 	const char *name, *secret;
-	uint32_t rights; /* STAG_POOL_RIGHT_* */
+	uint32_t rights;	     /* STAG_POOL_RIGHT_* */
+	uint32_t num_prefixes;	     /* at most STAG_POOL_PREFIXES_MAX; 0: all values */
+	const char *const *prefixes; /* of 1 to STAG_POOL_NAME_MAX bytes each */
+	const char *
+		also; /* another secret that is accepted, too, while the secret is rotated; NULL: none */
 };
 
 struct stag_pool_node_attr {
@@ -293,10 +361,19 @@ struct stag_pool_node_attr {
 	uint32_t promote_ms; /* silence of the primary after which a standby promotes itself; 24 */
 	uint32_t expire_s;   /* time after which an absent client is forgotten; 3600 */
 	uint64_t log_bytes;  /* of records in flight, in each node's memory; 16 MiB */
-	void (*log)(
-		void *arg,
-		const char *line); /* called with each line of the log; NULL: the log of STAG_LOG */
+	uint32_t tls;	     /* enum stag_pool_tls */
+	/* called with each line of the log and its level, as of syslog(3); NULL: the log of STAG_LOG */
+	void (*log)(void *arg, int level, const char *line);
 	void *log_arg;
+	uint32_t
+		client_timeout_ms; /* time after which a client is disconnected that takes no answers, or does not deliver a value; 30000 */
+	uint32_t
+		retry_s; /* time for which a client may retry a change: its outcome is kept, even if others need room; 60 */
+	uint32_t user_clients; /* connections that one user may have at a node; 16384 */
+	/* PEM files: the node's certificate, its key, and the authorities of all others' certificates. NULL: by keys */
+	const char *tls_cert, *tls_key, *tls_ca;
+	const char *
+		also; /* another secret of the nodes that is accepted, too, while it is rotated; NULL: none */
 };
 
 /*
@@ -355,11 +432,17 @@ void stag_pool_node_stop(
  */
 int stag_pool_node_switchover(struct stag_pool_node *node, const char *to);
 /*
- * Replaces the users. Clients of users that are removed, or have another secret or other rights, must authenticate
- * again; others are not affected. EINVAL: nothing has changed.
+ * Replaces the users. Clients of users that are removed, have other rights, or have lost the secret that the client has
+ * proven, must authenticate again; others are not affected. EINVAL: nothing has changed.
  */
 int stag_pool_node_set_users(struct stag_pool_node *node, const struct stag_pool_user *users,
 			     uint32_t num_users);
+/*
+ * Replaces the secret of the nodes, and the second one that is accepted, too (also; NULL: none). Links between nodes
+ * stay. EBUSY: a node of the pool is not known to accept any of them, and could not come back; EINVAL. Then nothing has
+ * changed, and stag_pool_error() says why.
+ */
+int stag_pool_node_set_secret(struct stag_pool_node *node, const char *secret, const char *also);
 
 struct stag_pool_node_info {
 	uint64_t comp_mask;
@@ -383,6 +466,12 @@ struct stag_pool_node_info {
 		change_times; /* as primary: from the arrival of a change to its answer */
 	struct stag_histogram
 		replication_times; /* from sending a record to the standbys until all that are in sync have it */
+	uint64_t paused;  /* clients whose requests wait because they do not take their answers */
+	uint64_t pauses;  /* times that a client was paused */
+	uint64_t evicted; /* clients that were disconnected: too slow, or against the protocol */
+	uint64_t slots, max_slots; /* for the outcomes of clients that write: in use, and all */
+	uint64_t reclaimed;	   /* slots that were taken away because others needed them */
+	uint64_t limited; /* connection requests that were not judged: too many in a second */
 };
 
 int stag_pool_node_query(struct stag_pool_node *node, struct stag_pool_node_info *info,

@@ -70,9 +70,9 @@ elapsed() {
 }
 
 demo_values() {
-	"$stag" pool put "$state/a" greeting --value 'hello, pool' || return 1
+	"$stag" pool put "$state/a" greeting 'hello, pool' || return 1
 	[[ $("$stag" pool get "$state/b" greeting) == 'hello, pool' ]] || refuse 'the pool returned another value' || return 1
-	"$stag" pool put "$state/a" big "$work/data" && "$stag" pool get "$state/a" big "$work/back" && cmp "$work/data" "$work/back" || return 1
+	"$stag" pool put "$state/a" big --file "$work/data" && "$stag" pool get "$state/a" big --file "$work/back" && cmp "$work/data" "$work/back" || return 1
 	[[ $(api /api/v1/pools/shop/values/greeting) == 'hello, pool' ]] || refuse 'the API returned another value'
 }
 
@@ -159,7 +159,7 @@ load_figures() {
 
 demo_after() {
 	[[ $("$stag" pool get "$state/a" greeting) == 'hello, pool' ]] || refuse 'the first value is lost' || return 1
-	"$stag" pool get "$state/a" big "$work/back" && cmp "$work/data" "$work/back" || return 1
+	"$stag" pool get "$state/a" big --file "$work/back" && cmp "$work/data" "$work/back" || return 1
 	"$stag" store read "127.0.0.1:${port[store]}/blocks" "$work/back" --length "$(stat -c %s "$work/data")" && cmp "$work/data" "$work/back" || return 1
 	status_json >"$work/now" && jq -e .well "$work/now" >/dev/null || refuse "$(jq . "$work/now")" || return 1
 	curl -sf --compressed -m 5 -o "$work/page" "http://127.0.0.1:${port[api]}/" && grep -qi '<html' "$work/page" || refuse 'the console does not respond'
@@ -176,6 +176,7 @@ up_demo() {
 	local began
 	prepare
 	work=$(mktemp -d -p "${TMPDIR:-/tmp}" stag-demo.XXXXXX) || fail "cannot write to ${TMPDIR:-/tmp}; is the disk full?"
+	export STAG_STATE=$work # its pool is none that 'stag pool' lists
 	state=$work began=$SECONDS keeper_for=$$ # the keeper stops the system if this process is killed
 	exec 6>&1
 	trap clean_up EXIT

@@ -11,7 +11,7 @@ tell_where() {
 	cat <<-EOF
 
 	  console   $(url)
-	  pool      shop: nodes a and b, ports ${port[a]} and ${port[b]}; $(short "$state/a") for 'stag pool'
+	  pool      shop: nodes a and b, ports ${port[a]} and ${port[b]}; $(pool_name) for 'stag pool'
 	  store     127.0.0.1:${port[store]}, partitions goods and blocks; $(short "$state/main/disk.img")
 	  target    iscsi://127.0.0.1:${port[target]}/$iqn/1, which is the store's partition blocks
 	  API       http://127.0.0.1:${port[api]}/api/v1/status, with the header in $(short "$state/main/authorization")
@@ -23,13 +23,18 @@ tell_where() {
 	echo
 }
 
+# Prints how 'stag pool' names the pool: by its name, unless there is another one of this name.
+pool_name() {
+	if [[ $("$stag" pool --json 2>/dev/null | jq 'map(select(.name == "shop")) | length') == 1 ]]; then echo shop; else short "$state/a"; fi
+}
+
 # tests/app/test_up runs each of them as it is printed.
 lines_to_try() {
 	local s node up
-	s=$(short "$stag") node=$(short "$state/a") up=$(short "$here/up")
+	s=$(short "$stag") node=$(pool_name) up=$(short "$here/up")
 	[[ $up == */* ]] || up=./$up
 	cat <<-EOF
-	$s pool put $node greeting --value hello && $s pool get $node greeting
+	$s pool put $node greeting hello && $s pool get $node greeting
 	echo hello | $s store write 127.0.0.1:${port[store]}/goods && $s store read 127.0.0.1:${port[store]}/goods --length 6
 	iscsi-inq iscsi://127.0.0.1:${port[target]}/$iqn/1 && $s block info stag://127.0.0.1:${port[target]}/$iqn/1
 	curl -sf -H @$(printf %q "$state/main/authorization") http://127.0.0.1:${port[api]}/api/v1/pools
@@ -78,10 +83,10 @@ status_words() {
 			elif (.pool.in_sync // [] | index(name)) then "standby, in sync" else "joining" end;
 		def process(name): name + " " + (.processes[name].pid // "-" | tostring);
 		"pool shop    a: \(mark("a"))   b: \(mark("b"))   epoch \(.pool.epoch // "-")" +
-			(if .pool.names != null then "   \(.pool.names) names, \(.pool.lag // 0) records behind" else "" end),
+			(if .pool.names != null then "   \(.pool.names) names, lag \(.pool.lag // 0) records" else "" end),
 		"store disk   " + (if .answers then ([.stores[] | "\(.partitions | length) partitions, \(.counters.reads) reads, \(.counters.writes) writes"] | first // "missing")
 			else "its daemon does not respond" end),
-		"target up    " + (if .answers then ([.targets[] | "\(.luns | length) unit, \(.sessions | length) sessions"] | first // "missing") else "its daemon does not respond" end),
+		"target up    " + (if .answers then ([.targets[] | "\(.luns | length) \(if (.luns | length) == 1 then "unit" else "units" end), \(.sessions | length) sessions"] | first // "missing") else "its daemon does not respond" end),
 		"console      \(.console | sub("#.*"; ""))",
 		"processes    " + ([process("a"), process("b"), process("main"), process("keeper")] | join("   ")),
 		(if .lost then "LOST         \(.lost)" else empty end),
@@ -134,7 +139,6 @@ leave() {
 follow() {
 	local now before=''
 	told=$(wc -l <"$state/keeper.log")
-	trap leave INT TERM HUP
 	while wanted up; do
 		runs keeper || { note 'the keeper had ended; starting another one' && start_keeper; }
 		tell_events

@@ -177,11 +177,14 @@ bring_up() {
 	exec 9>&-
 }
 
+# Without a trap, a shell ignores a SIGINT that arrives while it waits for a program that ends well.
 up_start() {
+	trap 'exit 130' INT
 	ask_up
 	prepare
 	wanted up || fail 'stopped by ./up --down meanwhile'
 	bring_up
+	[[ $detach ]] || trap leave INT TERM HUP
 	tell_where
 	[[ $detach ]] || follow
 }

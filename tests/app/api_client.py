@@ -57,7 +57,7 @@ class Story:
 
 # ---- daemons ---------------------------------------------------------------------------------
 
-def until(fn, what="a condition", patience=30):
+def until(fn, what="a condition", patience=60):
     """Waits until fn is true; a failure shows its last result."""
     end = time.monotonic() + patience
     last = None
@@ -96,7 +96,7 @@ class Place:
         self.running.append(p)
         return p
 
-    def stop(self, p, sig=15, patience=30):
+    def stop(self, p, sig=15, patience=60):
         p.send_signal(sig)
         p.wait(patience)
         self.running.remove(p)

@@ -39,11 +39,13 @@ int main(void)
 
 	for (unsigned int i = 0; i < num_routes; i++)
 		json_array_append_new(
-			list, json_pack("{s:s s:s s:s s:i s:s s:b s:o}", "method",
-					method_word(routes[i].method), "path", routes[i].path,
-					"name", route_word(routes[i].name), "body",
-					(int)routes[i].body, "queries", routes[i].queries, "open",
-					routes[i].open, "fields", fields_json(&routes[i])));
+			list,
+			json_pack("{s:s s:s s:s s:i s:s s:b s:s s:o}", "method",
+				  method_word(routes[i].method), "path", routes[i].path, "name",
+				  route_word(routes[i].name), "body", (int)routes[i].body,
+				  "queries", routes[i].queries, "open", routes[i].role == ROLE_NONE,
+				  "role", role_word(routes[i].role), "fields",
+				  fields_json(&routes[i])));
 	json_dumpf(list, stdout, JSON_INDENT(1));
 	json_decref(list);
 	return 0;

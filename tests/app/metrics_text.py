@@ -94,7 +94,7 @@ def parse(text):
                 raise Bad(f"{line}: its family is in two places")
             done.add(family)
             now = family
-        if types[family] == "histogram" and not suffix or (types[family] == "counter" and not family.endswith(("_total", "_number"))):
+        if types[family] == "histogram" and not suffix or (types[family] == "counter" and not family.endswith("_total")):
             raise Bad(f"{line}: not a name for a {types[family]}")
         key = (family, suffix, frozenset(labels.items()))
         if key in samples:

@@ -173,6 +173,48 @@ static void arguments_are_counted_by_the_usage(void **state)
 	assert_int_equal(call.num_args, 5);
 }
 
+static void a_line_is_divided_by_quotes(void **state)
+{
+	static const struct {
+		const char *line;
+		const char *words[4];
+	} cases[] = {
+		{"", {0}},
+		{" \t\n", {0}},
+		{"a b\n", {"a", "b"}},
+		{"  a\\ b  'c \"d\\' # rest", {"a b", "c \"d\\"}},
+		{"\"a\\n\\t\\\"\\\\\"b'c' ''", {"a\n\t\"\\bc", ""}},
+		{"a#b \\#c", {"a#b", "#c"}},
+		{"a\\", {"a\\"}},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char line[64], *words[4];
+		int n = 0;
+
+		strcpy(line, cases[i].line);
+		while (cases[i].words[n])
+			n++;
+		assert_int_equal(cli_split(line, words, 4), n);
+		for (int j = 0; j < n; j++)
+			assert_string_equal(words[j], cases[i].words[j]);
+		assert_null(words[n]);
+	}
+}
+
+static void a_line_with_an_open_quote_or_too_many_words_is_refused(void **state)
+{
+	char open[] = "a 'b", twice[] = "a \"b\\\"", many[] = "a b c d", *words[4];
+
+	complain_catch(why, sizeof(why));
+	assert_int_equal(cli_split(open, words, 4), -1);
+	assert_string_equal(why, "a quote is not closed");
+	assert_int_equal(cli_split(twice, words, 4), -1);
+	assert_int_equal(cli_split(many, words, 4), -1);
+	assert_string_equal(why, "the line has more than 3 words");
+	complain_catch(NULL, 0);
+}
+
 static bool is_valid(struct cli_option changed)
 {
 	const struct cli_option table[] = {changed, {0}};
@@ -216,6 +258,8 @@ int main(void)
 		cmocka_unit_test(verbs_may_have_different_rows_of_one_name),
 		cmocka_unit_test(errors_name_the_option_and_the_rule),
 		cmocka_unit_test(arguments_are_counted_by_the_usage),
+		cmocka_unit_test(a_line_is_divided_by_quotes),
+		cmocka_unit_test(a_line_with_an_open_quote_or_too_many_words_is_refused),
 		cmocka_unit_test(mistakes_in_a_table_are_found),
 	};
 

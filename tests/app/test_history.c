@@ -148,6 +148,94 @@ static void an_implausible_clock_gives_no_rate(void **state)
 	}
 }
 
+/* ---- the primary of a pool ---- */
+
+/* A primary; `ms` and the time of its changes are those of its last reading. */
+static json_t *primary(const char *uuid, int epoch, unsigned int ms, json_int_t upper_ns)
+{
+	json_t *o = pool("shop", ms);
+	json_t *h = json_pack("{s:i s:i s:I s:[[I i]]}", "count", (int)ms, "sum_ns", 0, "max_ns",
+			      upper_ns, "buckets", upper_ns, (int)ms);
+
+	json_object_set_new(o, "uuid", json_string(uuid));
+	json_object_set_new(o, "epoch", json_integer(epoch));
+	json_object_set_new(o, "latency", json_pack("{s:o}", "change", h));
+	return o;
+}
+
+#define FAST	    (NS_PER_MS)
+#define SLOW	    (8 * NS_PER_S)
+#define OTHER_SPEED 10 /* how many times faster the counters of the other primary rise */
+
+/* Two daemons with a primary each, and a daemon that watches the first pool. */
+static struct snapshot two(const char *uuid, int epoch, const char *other, int other_epoch,
+			   unsigned int ms)
+{
+	json_t *watcher = json_pack("{s:i s:[{s:s s:s s:b s:i s:I}]}", "pid", 3, "watches", "name",
+				    "shop", "uuid", uuid, "answers", 1, "lag", 0, "now_ns",
+				    (json_int_t)(ms * NS_PER_MS));
+	json_t *far = primary(other, other_epoch, OTHER_SPEED * ms, SLOW);
+
+	at(far, ms);
+	return (struct snapshot){
+		.daemons =
+			json_pack("[{s:i s:[o]} {s:i s:[o]} o]", "pid", 1, "pools",
+				  primary(uuid, epoch, ms, FAST), "pid", 2, "pools", far, watcher),
+		.lives = json_array(),
+		.own = watcher,
+	};
+}
+
+/* Removes the daemon of the first primary: it is on another machine. */
+static struct snapshot without_the_first(struct snapshot s, int epoch)
+{
+	json_t *watch = json_array_get(json_object_get(s.own, "watches"), 0);
+
+	json_object_set_new(watch, "epoch", json_integer(epoch));
+	json_object_set_new(watch, "number", json_integer(0));
+	json_array_remove(s.daemons, 0);
+	return s;
+}
+
+static double value_of(const json_t *series, const char *name)
+{
+	assert_true(json_is_real(json_object_get(series, name)));
+	return json_real_value(json_object_get(series, name));
+}
+
+static void only_the_first_is_sampled(json_t *series)
+{
+	is_rate(series, "pool/shop/changes_per_s");
+	is_rate(series, "pool/shop/reads_per_s");
+	assert_true(value_of(series, "pool/shop/change_p99_us") <= FAST / 1000.0);
+	json_decref(series);
+}
+
+/* Two pools of one name on a machine: that of the daemon that samples counts. Its clients see none of the other's times. */
+static void another_pool_of_the_same_name_is_not_mixed_in(void **state)
+{
+	only_the_first_is_sampled(
+		series_between(two("one", 4, "two", 9, 1000), two("one", 4, "two", 9, 2000)));
+}
+
+/* A primary that was stopped, and continues, still reports that it is primary, and the time that it stood still. */
+static void a_deposed_primary_is_not_sampled(void **state)
+{
+	only_the_first_is_sampled(
+		series_between(two("one", 4, "one", 3, 1000), two("one", 4, "one", 3, 2000)));
+}
+
+/* The watch of the pool knows the epoch of a primary on another machine. */
+static void a_primary_of_an_earlier_epoch_than_the_watch_knows_is_not_sampled(void **state)
+{
+	json_t *series = series_between(without_the_first(two("one", 4, "one", 3, 1000), 4),
+					without_the_first(two("one", 4, "one", 3, 2000), 4));
+
+	assert_null(json_object_get(series, "pool/shop/change_p99_us"));
+	assert_float_equal(value_of(series, "pool/shop/changes_per_s"), 0, 0.001);
+	json_decref(series);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +243,9 @@ int main(void)
 		cmocka_unit_test(an_object_without_a_new_reading_has_no_rate),
 		cmocka_unit_test(the_first_snapshot_has_no_rates),
 		cmocka_unit_test(an_implausible_clock_gives_no_rate),
+		cmocka_unit_test(another_pool_of_the_same_name_is_not_mixed_in),
+		cmocka_unit_test(a_deposed_primary_is_not_sampled),
+		cmocka_unit_test(a_primary_of_an_earlier_epoch_than_the_watch_knows_is_not_sampled),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,6 +152,53 @@ static void test_an_empty_response_and_another_process_are_errors(void **state)
 	close(another.listener);
 }
 
+/* One that sends much takes nothing from the others: they are received, and the sum stays within the budget. */
+static void test_one_of_many_cannot_use_the_memory_of_all(void **state)
+{
+	struct other good, greedy;
+	struct queries all = {.most = 64u << 10, .budget = 96u << 10};
+
+	(void)state;
+	start(&greedy, "greedy", SIZE_MAX);
+	start(&good, "modest", 20000);
+	add(&all, &greedy, QUERY_ANY_UID);
+	add(&all, &good, QUERY_ANY_UID);
+	queries_run(&all, "look\n", 60 * NS_PER_S);
+	assert_int_equal(all.list[0].error, ENOMEM);
+	assert_null(all.list[0].text);
+	assert_int_equal(all.list[1].error, 0);
+	assert_int_equal(all.list[1].length, 20000);
+	assert_true(all.held <= all.budget);
+	queries_free(&all);
+	stop(&greedy);
+	stop(&good);
+}
+
+static json_t *parse(const char *text)
+{
+	return query_json(&(struct query){.text = (char *)text, .length = strlen(text)});
+}
+
+static void test_deep_nesting_is_not_parsed(void **state)
+{
+	char deep[2 * (QUERY_DEPTH + 1) + 1] = "";
+	json_t *o;
+
+	(void)state;
+	memset(deep, '[', QUERY_DEPTH + 1);
+	memset(deep + QUERY_DEPTH + 1, ']', QUERY_DEPTH + 1);
+	assert_null(parse(deep));
+	deep[2 * QUERY_DEPTH + 1] = '\0';
+	o = parse(deep + 1);
+	assert_non_null(o);
+	json_decref(o);
+	o = parse("{\"a\": \"[[[[[[[[[[[[[[[[[[[[[[\\\"[[[[[\"}");
+	assert_non_null(o);
+	json_decref(o);
+	assert_null(parse("]"));
+	assert_null(parse("{\"a\""));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +206,8 @@ int main(void)
 		cmocka_unit_test(test_a_response_that_is_too_long_ends_its_query),
 		cmocka_unit_test(test_a_silent_process_times_out),
 		cmocka_unit_test(test_an_empty_response_and_another_process_are_errors),
+		cmocka_unit_test(test_one_of_many_cannot_use_the_memory_of_all),
+		cmocka_unit_test(test_deep_nesting_is_not_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

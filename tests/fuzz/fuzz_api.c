@@ -139,8 +139,9 @@ static void check_admitted(const struct credentials *c, const struct route *rout
 	CHECK(host_name(c->host, name, sizeof(name)));
 	CHECK(strcmp(name, "localhost") == 0 || strcmp(name, "::1") == 0 ||
 	      strcmp(name, "127.0.0.1") == 0);
-	if (route->open)
+	if (route->role == ROLE_NONE)
 		return;
+	CHECK(route->role <= ROLE_OPERATE);
 	CHECK(c->authorization && strncasecmp(c->authorization, "Bearer ", 7) == 0 &&
 	      strcmp(c->authorization + 7, token) == 0);
 	CHECK(!c->site || strcmp(c->site, "same-origin") == 0 || strcmp(c->site, "none") == 0);
@@ -159,7 +160,10 @@ static const char *next_line(char **text)
 
 static void guard(struct input in, const struct route *route)
 {
-	const struct guard g = {false, token, " localhost 127.0.0.1 ::1 "};
+	const struct guard g = {false, " localhost 127.0.0.1 ::1 "};
+	struct token one = {.name = "one", .role = ROLE_OPERATE};
+	const struct access access = {.refs = 1, .count = 1, .list = &one};
+	struct who who;
 	char *text = text_of(in), *at = text;
 	struct credentials c = {0};
 	struct fault f = {0};
@@ -170,7 +174,8 @@ static void guard(struct input in, const struct route *route)
 	c.site = next_line(&at);
 	c.mode = next_line(&at);
 	c.type = next_line(&at);
-	if (guard_check(&g, &c, route, &f) == 0)
+	CHECK(token_hash(token, one.hash));
+	if (guard_check(&g, &access, &c, route, &who, &f) == 0)
 		check_admitted(&c, route);
 	else
 		check_fault(&f);

@@ -13,7 +13,7 @@
 
 enum { HEADER, READ_AND_ATOMIC, TERMINATE_IN, TERMINATE_OUT, CRC, KINDS };
 
-#define ALL_CAPS 0x3f
+#define ALL_CAPS 0xff
 
 /*
  * A one-shot send is decoded as it was encoded, except for the solicited event, which a literal one
@@ -49,7 +49,7 @@ static void header(const uint8_t *p, size_t len)
 		return;
 	}
 	CHECK(ddp_encode(&h, buf) == ddp_hdr_len(p[0]));
-	CHECK(buf[0] == (p[0] & 0xf3));
+	CHECK(buf[0] == (p[0] & 0xfb));
 	CHECK(!memcmp(buf + 1, p + 1, ddp_hdr_len(p[0]) - 1));
 	/* A peer with extensions may send everything that a standard peer may. */
 	if (!rdmap_check(&h, len - ddp_hdr_len(p[0]), 0).set)

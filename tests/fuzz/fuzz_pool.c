@@ -290,7 +290,10 @@ static void answers(struct input *in)
 /* A client reads memory that a node, or an impostor, controls. */
 static void read_bytes(struct input *in)
 {
-	struct pool_place place = {ADDRESS, SIZE, region.index_at, region.num_buckets, 0};
+	struct pool_place place = {.base = ADDRESS,
+				   .size = SIZE,
+				   .index_at = region.index_at,
+				   .num_buckets = region.num_buckets};
 	enum pool_step step = POOL_MORE;
 	struct pool_lookup l;
 

@@ -164,6 +164,17 @@ static void put_in_what_a_peer_would_know(uint8_t *ulpdu, size_t len)
 		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 4);
 }
 
+/* Writes the sum of a header that says it has one over the bytes behind the header. */
+static void put_sum(const struct qp_link *link, uint8_t *fpdu, size_t ulpdu_len)
+{
+	size_t head = MPA_LEN_FIELD + ddp_hdr_len(fpdu[MPA_LEN_FIELD]);
+
+	if (!link->crc || !(link->caps & MPA_EXT_SUM) || !(fpdu[MPA_LEN_FIELD] & DDP_SUM) ||
+	    MPA_LEN_FIELD + ulpdu_len < head + DDP_SUM_LEN)
+		return;
+	crc32c_put(fpdu + head, crc32c_update(CRC32C_INIT, fpdu, head));
+}
+
 /* Makes a whole FPDU of a ULPDU, as negotiated; spoil: flips one bit of its CRC. */
 static void peer_sends_fpdu(const struct qp_link *link, const uint8_t *ulpdu, size_t len,
 			    bool spoil)
@@ -174,6 +185,7 @@ static void peer_sends_fpdu(const struct qp_link *link, const uint8_t *ulpdu, si
 	put_be16(fpdu, (uint16_t)len);
 	memcpy(fpdu + 2, ulpdu, len);
 	memset(fpdu + 2 + len, 0, whole - 2 - len);
+	put_sum(link, fpdu, len);
 	raw_len = link->markers_rx ? markers_insert(peer.in_len, fpdu, whole, raw) : whole;
 	if (!link->markers_rx)
 		memcpy(raw, fpdu, whole);
@@ -379,6 +391,8 @@ static void check_sent(const struct qp_link *link)
 		CHECK(!terminated);
 		CHECK(len >= DDP_TAGGED_LEN && len >= ddp_hdr_len(fpdu[2]));
 		CHECK(!ddp_decode(fpdu + 2, &h).set);
+		CHECK(h.summed || !link->crc || !(link->caps & MPA_EXT_SUM) ||
+		      fpdu_len(len) <= FPDU_UNSUMMED);
 		CHECK(!rdmap_shot_from_wire(&h, link->one_shot).set);
 		CHECK(!rdmap_check(&h, len - ddp_hdr_len(fpdu[2]), link->caps).set);
 		terminated = h.opcode == RDMAP_TERMINATE;
@@ -467,11 +481,13 @@ static struct stag_qp *make_qp(void)
 }
 
 /*
- * A peer with extensions may have one-shot sends, in the encoding that the lowest bits of how
- * choose.
+ * A peer with extensions may have sums of headers, and one-shot sends, in the encoding that the
+ * lowest bits of how choose.
  */
-static void agree_on_shots(struct qp_link *link, uint8_t how)
+static void agree_on_extensions(struct qp_link *link, uint8_t how)
 {
+	if (link->caps && (how & 4))
+		link->caps |= MPA_EXT_SUM;
 	link->one_shot = link->caps ? how & 3 : SHOT_NONE;
 	if (link->one_shot != SHOT_NONE)
 		link->caps |= MPA_EXT_ONE_SHOT;
@@ -583,7 +599,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	qp = make_qp();
 	how = open_stream(&in);
 	link = agree(&in);
-	agree_on_shots(&link, how);
+	agree_on_extensions(&link, how);
 	engine_lock();
 	CHECK(qp_attach(qp, &peer.stream, &link) == 0);
 	engine_unlock();

@@ -176,6 +176,7 @@ static struct node_facts facts_of(const struct client *c)
 		.size = r->size,
 		.index_at = r->index_at,
 		.num_buckets = r->num_buckets,
+		.name_key = {r->name_key[0], r->name_key[1]},
 		.key = r->key,
 		.rkey = fake.region_mr->rkey,
 		.rights = c->rights,
@@ -530,7 +531,8 @@ static void open_listener(int i)
 static void make_region(uint64_t size)
 {
 	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct pool_format format = {.size = size, .address = (uintptr_t)at, .key = 0x12345600};
+	struct pool_format format = {
+		.size = size, .address = (uintptr_t)at, .key = 0x12345600, .name_key = {1, 2}};
 
 	assert_ptr_not_equal(at, MAP_FAILED);
 	assert_int_equal(pool_region_format(&fake.region, at, &format), 0);

@@ -195,27 +195,68 @@ static int await_wc(struct raw *r, struct ibv_wc *wc)
 	}
 }
 
-int raw_send(struct raw *r, struct pool_request *rq)
+static int post_message(struct raw *r, uint32_t length)
 {
-	uint8_t *at = r->messages + NODE_DEPTH * NODE_MESSAGE;
-	struct ibv_sge sge = {.addr = (uintptr_t)at, .lkey = r->mr->lkey};
+	struct ibv_sge sge = {.addr = (uintptr_t)r->messages + NODE_DEPTH * NODE_MESSAGE,
+			      .length = length,
+			      .lkey = r->mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 				 .num_sge = 1,
 				 .opcode = r->ends ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
 				 .send_flags = IBV_SEND_SIGNALED,
 				 .invalidate_rkey = r->ends},
 			   *bad;
+
+	r->ends = 0;
+	return -ibv_post_send(r->id->qp, &wr, &bad);
+}
+
+static int post_requests(struct raw *r, struct pool_request *rq, unsigned int count)
+{
+	uint8_t *at = r->messages + NODE_DEPTH * NODE_MESSAGE;
 	uint64_t epoch = rq->op == POOL_OP_ATTACH ? 0 : r->epoch;
 	size_t used = 0;
 	int rc = pool_message_start(at, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, epoch);
 
 	if (rq->sequence == 0)
 		rq->sequence = ++r->sequence;
-	if (rc == 0)
+	for (unsigned int i = 0; i < count && rc == 0; i++)
 		rc = pool_message_request(at, NODE_MESSAGE, &used, rq);
-	sge.length = (uint32_t)used;
-	r->ends = 0;
-	return rc == 0 ? -ibv_post_send(r->id->qp, &wr, &bad) : rc;
+	return rc == 0 ? post_message(r, (uint32_t)used) : rc;
+}
+
+int raw_send(struct raw *r, struct pool_request *rq)
+{
+	return post_requests(r, rq, 1);
+}
+
+int raw_send_many(struct raw *r, struct pool_request *rq, unsigned int count)
+{
+	int rc = post_requests(r, rq, count);
+
+	return rc == 0 ? raw_await_sent(r) : rc;
+}
+
+int raw_await_sent(struct raw *r)
+{
+	time_t until = time(NULL) + PATIENCE_S;
+	struct ibv_wc wc;
+
+	do {
+		int n = ibv_poll_cq(r->cq, 1, &wc);
+
+		if (n == 0) {
+			nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+			continue;
+		}
+		if (n < 0 || wc.status != IBV_WC_SUCCESS)
+			return -ENOTCONN;
+		if (wc.opcode == IBV_WC_SEND)
+			return 0;
+		if (post_receive(r, (unsigned int)wc.wr_id) != 0)
+			return -ENOTCONN;
+	} while (time(NULL) <= until);
+	return -ETIMEDOUT;
 }
 
 /* Reads the slots that the rest of the message announces as open. */
@@ -258,6 +299,18 @@ int raw_receive(struct raw *r, const struct pool_request *rq, struct pool_answer
 		rc = read_slots(r, wc.byte_len, where, header.count - 1u);
 	if (rc == 0)
 		r->epoch = header.epoch;
+	return rc;
+}
+
+int raw_await_answer(struct raw *r, uint64_t sequence)
+{
+	struct pool_request rq = {.sequence = sequence};
+	struct pool_answer answer;
+	int rc;
+
+	do
+		rc = raw_receive(r, &rq, &answer);
+	while (rc == -EPROTO);
 	return rc;
 }
 

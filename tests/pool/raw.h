@@ -44,6 +44,11 @@ int raw_request(struct raw *r, struct pool_request *rq, struct pool_answer *answ
 /* The two halves of raw_request(). */
 int raw_send(struct raw *r, struct pool_request *rq);
 int raw_receive(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
+/* Sends a message of `count` copies of a request, and waits until it is sent. Answers that arrive are discarded. */
+int raw_send_many(struct raw *r, struct pool_request *rq, unsigned int count);
+int raw_await_sent(struct raw *r); /* the same for a message that raw_send() has posted */
+/* Discards answers until that of a request without bytes behind it arrives. */
+int raw_await_answer(struct raw *r, uint64_t sequence);
 /* Reads bytes of the region into the client's memory. */
 int raw_fetch(struct raw *r, uint64_t address, uint64_t length);
 /* Writes to a slot. Returns -ENOTCONN if the write was refused. */

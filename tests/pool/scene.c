@@ -27,6 +27,7 @@ void scene_open(struct scene *s, uint64_t size, uint64_t num_buckets)
 		.size = size,
 		.address = SCENE_ADDRESS,
 		.key = 0x1234567,
+		.name_key = {0x0123456789abcdef, 0xfedcba9876543210},
 		.max_clients = 64,
 		.num_buckets = num_buckets,
 	};
@@ -303,7 +304,12 @@ enum pool_step scene_read(const struct pool_region *r, const struct stag_pool_pt
 enum pool_step scene_get(const struct pool_region *r, const char *name, uint32_t hint, void **value,
 			 struct pool_read *read)
 {
-	struct pool_place place = {r->address, r->size, r->index_at, r->num_buckets, r->key};
+	struct pool_place place = {.base = r->address,
+				   .size = r->size,
+				   .index_at = r->index_at,
+				   .num_buckets = r->num_buckets,
+				   .name_key = {r->name_key[0], r->name_key[1]},
+				   .key = r->key};
 	enum pool_step step = POOL_MORE;
 	struct pool_lookup l;
 	uint8_t *fed;

@@ -121,6 +121,46 @@ static void wrong_secret_or_user_is_refused(void **state)
 	assert_int_equal(authenticate(ADMIT_CLIENT, "pool", pool_secret), ADMIT_NO);
 }
 
+/* Completes the admission with this secret, on both sides. */
+static void expect_admitted(enum admit_as as, const char *name, const char *secret)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX], welcome[ADMIT_MAX];
+	const void *facts;
+	int len = prove(&s, as, name, secret, proof);
+
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
+	len = admit_make_welcome(node.admit, &node.inside, "facts", 5, welcome);
+	assert_int_equal(admit_hear_welcome(&s, secret, welcome, (size_t)len, &facts), 5);
+}
+
+/* The visitor may have either, and the node answers with the same one. */
+static void either_secret_is_good_while_they_are_rotated(void **state)
+{
+	static const char new_one[] = "another secret, of some length";
+	static struct user two[] = {
+		{.name = "ann",
+		 .rights = STAG_POOL_RIGHT_READ,
+		 .secret = "another secret, of some length",
+		 .also = ANN_SECRET},
+		{.name = "pool",
+		 .rights = USER_RIGHT_NODE,
+		 .secret = "another secret, of some length",
+		 .also = POOL_SECRET},
+	};
+	const struct users rotated = {two, 2};
+
+	admit_use(node.admit, &rotated);
+	expect_admitted(ADMIT_CLIENT, "ann", new_one);
+	expect_admitted(ADMIT_CLIENT, "ann", ann_secret);
+	expect_admitted(ADMIT_NODE, "bee", new_one);
+	expect_admitted(ADMIT_NODE, "bee", pool_secret);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", pool_secret), ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "eve", new_one), ADMIT_NO);
+	admit_use(node.admit, &users);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", new_one), ADMIT_NO);
+}
+
 static void the_node_proves_itself_too(void **state)
 {
 	struct admit_session s;
@@ -265,6 +305,28 @@ static void challenge_with_any_byte_flipped_admits_nobody(void **state)
 	}
 }
 
+/* A node of another version is told apart from what is no node. */
+static void another_version_is_named(void **state)
+{
+	uint8_t said[ADMIT_MAX] = {'S', 't', 'g', 'P', ADMIT_VERSION - 1, ADMIT_CHALLENGE};
+	uint8_t out[ADMIT_MAX];
+	char primary[ROLL_ADDRESS_LEN];
+	struct admit_session s;
+	const void *facts;
+	uint64_t epoch;
+
+	assert_true(admit_say_hello(&s, ADMIT_CLIENT, "ann", out) > 0);
+	assert_int_equal(admit_say_proof(&s, "a secret of sixteen", said, sizeof(said), &epoch,
+					 primary, out),
+			 -EPROTONOSUPPORT);
+	assert_int_equal(admit_hear_welcome(&s, "a secret of sixteen", said, sizeof(said), &facts),
+			 -EPROTONOSUPPORT);
+	said[0] = 'x';
+	assert_int_equal(admit_say_proof(&s, "a secret of sixteen", said, sizeof(said), &epoch,
+					 primary, out),
+			 -EPROTO);
+}
+
 static void noise_admits_nobody(void **state)
 {
 	for (unsigned long i = 0; i < scaled(20000); i++) {
@@ -274,7 +336,7 @@ static void noise_admits_nobody(void **state)
 		dice_fill(noise, len);
 		if (len >= 8 && one_in(2))
 			memcpy(noise,
-			       (uint8_t[]){'S', 't', 'g', 'P', 1, (uint8_t)dice(6),
+			       (uint8_t[]){'S', 't', 'g', 'P', ADMIT_VERSION, (uint8_t)dice(6),
 					   (uint8_t)dice(3), 0},
 			       8);
 		assert_int_equal(judge_greeting(noise, len), ADMIT_NO);
@@ -352,6 +414,7 @@ int main(int argc, char **argv)
 		ADMISSION_TEST(client_with_the_secret_is_admitted),
 		ADMISSION_TEST(node_is_admitted_under_its_own_name),
 		ADMISSION_TEST(wrong_secret_or_user_is_refused),
+		ADMISSION_TEST(either_secret_is_good_while_they_are_rotated),
 		ADMISSION_TEST(the_node_proves_itself_too),
 		ADMISSION_TEST(a_proof_is_good_once),
 		ADMISSION_TEST(a_challenge_expires),
@@ -360,6 +423,7 @@ int main(int argc, char **argv)
 		ADMISSION_TEST(a_proof_with_any_bit_flipped_is_wrong),
 		ADMISSION_TEST(a_hello_with_any_byte_flipped_admits_nobody),
 		ADMISSION_TEST(challenge_with_any_byte_flipped_admits_nobody),
+		ADMISSION_TEST(another_version_is_named),
 		ADMISSION_TEST(noise_admits_nobody),
 		ADMISSION_TEST(guessing_is_slowed_down),
 		ADMISSION_TEST(guessing_from_many_addresses_is_slowed_down),

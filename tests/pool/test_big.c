@@ -79,7 +79,9 @@ static void print_answer(struct stag_pool_node *node, char what)
 static int be_node(char **argv)
 {
 	const struct stag_pool_user users[] = {
-		{"writer", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
+		{.name = "writer",
+		 .secret = WORD,
+		 .rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
 	struct stag_pool_node_attr attr = {
 		.pool = "big",
 		.node = argv[2],

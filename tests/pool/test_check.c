@@ -53,7 +53,10 @@ static void write_file(const char *path, const char *text, size_t len)
 
 static void attributes_are_checked_if_they_are_set(void **state)
 {
-	struct stag_pool_user good = {"ann", SECRET, STAG_POOL_RIGHT_READ}, bad = good;
+	struct stag_pool_user good = {.name = "ann",
+				      .secret = SECRET,
+				      .rights = STAG_POOL_RIGHT_READ},
+			      bad = good;
 
 	bad.secret = "short";
 	assert_int_equal(CHECK(0), 0);

@@ -26,9 +26,9 @@
 
 static char dir[] = "/dev/shm/stag-embed-XXXXXX", roll[64], states[64];
 static const struct stag_pool_user first[] = {
-	{"ann", "what ann knows alone", ALL},
-	{"bob", "what bob knows alone", ALL},
-	{"eve", "what eve knows alone", ALL},
+	{.name = "ann", .secret = "what ann knows alone", .rights = ALL},
+	{.name = "bob", .secret = "what bob knows alone", .rights = ALL},
+	{.name = "eve", .secret = "what eve knows alone", .rights = ALL},
 };
 
 static struct stag_pool_node_attr attributes(void)
@@ -114,9 +114,76 @@ static void users_change_while_it_runs(void **state)
 	stag_pool_node_stop(node);
 }
 
+/* Returns how many names the client's list has. */
+static unsigned int count_names(struct stag_pool *pool)
+{
+	struct stag_pool_entry entry = {0};
+	unsigned int n = 0;
+
+	while (stag_pool_next(pool, &entry))
+		n++;
+	return n;
+}
+
+/* A user with prefixes uses names inside as anybody does, also long values, and learns nothing of others. */
+static void prefixes_limit_a_user(void **state)
+{
+	static const char *const prefixes[] = {"app/"};
+	static char want[700000], got[sizeof(want)];
+	struct stag_pool_user both[] = {first[0], first[1]};
+	struct stag_pool_node_attr attr = attributes();
+	struct stag_pool_info info = {0};
+	struct stag_pool_node *node;
+	struct stag_pool *ann, *bob;
+	struct stag_pool_ptr ptr;
+	size_t length = sizeof(got);
+
+	both[1].prefixes = prefixes;
+	both[1].num_prefixes = 1;
+	attr.users = both;
+	attr.num_users = 2;
+	node = stag_pool_node_start(&attr);
+	assert_non_null(node);
+	ann = open_pool_of(node, &both[0]);
+	bob = open_pool_of(node, &both[1]);
+	assert_non_null(ann);
+	assert_non_null(bob);
+	memset(want, 'w', sizeof(want));
+	assert_int_equal(stag_pool_put(ann, "other", "x", 1, 0, &ptr), 0);
+	assert_int_equal(stag_pool_put(bob, "app/long", want, sizeof(want), 0, NULL), 0);
+	assert_int_equal(stag_pool_put(bob, "app/short", "short", 5, 0, NULL), 0);
+	assert_int_equal(stag_pool_get(bob, "app/long", got, &length, NULL), 0);
+	assert_int_equal(length, sizeof(want));
+	assert_memory_equal(got, want, sizeof(want));
+	length = sizeof(got);
+	assert_int_equal(stag_pool_get(bob, "app/short", got, &length, NULL), 0);
+	assert_int_equal(length, 5);
+	length = sizeof(got);
+	assert_int_equal(stag_pool_get(bob, "other", got, &length, NULL), EACCES);
+	length = sizeof(got);
+	assert_int_equal(stag_pool_read(bob, &ptr, got, &length, NULL), ENOENT);
+	assert_int_equal(stag_pool_put(bob, "other", "y", 1, 0, NULL), EACCES);
+	assert_int_equal(count_names(bob), 2);
+	assert_int_equal(count_names(ann), 3);
+	assert_int_equal(stag_pool_query(bob, &info, sizeof(info)), 0);
+	assert_int_equal(info.limited, 1);
+
+	/* Without the prefix, its client authenticates again, and finds more. */
+	both[1].num_prefixes = 0;
+	assert_int_equal(stag_pool_node_set_users(node, both, 2), 0);
+	length = sizeof(got);
+	assert_int_equal(stag_pool_get(bob, "other", got, &length, NULL), 0);
+	assert_int_equal(failovers(ann), 0);
+	stag_pool_close(ann);
+	stag_pool_close(bob);
+	stag_pool_node_stop(node);
+}
+
 static void invalid_users_change_nothing(void **state)
 {
-	struct stag_pool_user twice[] = {first[0], first[0]}, short_one = {"ann", "short", ALL};
+	struct stag_pool_user twice[] = {first[0], first[0]},
+			      short_one = {.name = "ann", .secret = "short", .rights = ALL};
+	const char *empty = "";
 	struct stag_pool_node_attr attr = attributes();
 	struct stag_pool_node *node = stag_pool_node_start(&attr);
 	struct stag_pool *pool;
@@ -124,6 +191,12 @@ static void invalid_users_change_nothing(void **state)
 	assert_non_null(node);
 	assert_int_equal(stag_pool_node_set_users(node, twice, 2), EINVAL);
 	assert_non_null(strstr(stag_pool_error(), "twice"));
+	assert_int_equal(stag_pool_node_set_users(node, &short_one, 1), EINVAL);
+	short_one = (struct stag_pool_user){
+		.name = "ann", .secret = SECRET, .num_prefixes = 1, .prefixes = &empty};
+	assert_int_equal(stag_pool_node_set_users(node, &short_one, 1), EINVAL);
+	assert_non_null(strstr(stag_pool_error(), "prefix"));
+	short_one.num_prefixes = STAG_POOL_PREFIXES_MAX + 1;
 	assert_int_equal(stag_pool_node_set_users(node, &short_one, 1), EINVAL);
 	pool = open_pool_of(node, &first[1]);
 	assert_non_null(pool);
@@ -191,9 +264,8 @@ int main(void)
 {
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 	const struct CMUnitTest tests[] = {
-		IN_DIR(users_change_while_it_runs),
-		IN_DIR(invalid_users_change_nothing),
-		IN_DIR(mapped_memory_in_the_way_is_reported),
+		IN_DIR(users_change_while_it_runs),   IN_DIR(prefixes_limit_a_user),
+		IN_DIR(invalid_users_change_nothing), IN_DIR(mapped_memory_in_the_way_is_reported),
 		IN_DIR(failed_start_says_why),
 	};
 

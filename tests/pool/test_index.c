@@ -106,17 +106,82 @@ static void colliding_names_are_distinguished(void **state)
 	scene_close(&scene);
 }
 
-static void a_chain_has_an_end(void **state)
+/* Returns the next number above i whose name a hash without a key sends to bucket 0 of n. */
+static unsigned int next_chosen(unsigned int i, uint64_t n)
 {
+	const char *name;
+
+	do
+		name = name_number(++i);
+	while ((unsigned __int128)pool_hash(name, strlen(name)) * n >> 64 != 0);
+	return i;
+}
+
+/* Names that somebody has chosen without knowing the pool's key are spread over all buckets. */
+static void names_cannot_be_chosen_to_collide(void **state)
+{
+	const uint64_t num_buckets = 256;
 	unsigned int i = 0;
 
-	start_scene(1);
-	while (put(name_number(i), "") == 0)
-		i++;
-	assert_int_equal(i, POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES);
+	start_scene(num_buckets);
+	for (unsigned int n = 0; n < 500; n++) {
+		i = next_chosen(i, num_buckets);
+		assert_int_equal(put(name_number(i), name_number(i)), 0);
+	}
+	assert_true(pool_index_buckets(&scene.a) < 40);
+	expect_named(name_number(i), name_number(i));
 	scene_expect_valid(&scene);
-	expect_named(name_number(i - 1), "");
-	expect_named(name_number(i), NULL);
+	scene_close(&scene);
+}
+
+/* Counts the names that a list has, each of which is a number below n, and has to be there once. */
+static void expect_listed(unsigned int n)
+{
+	uint8_t *seen = calloc(n, 1), page[4096];
+	struct pool_request rq = {.op = POOL_OP_LIST};
+	struct pool_answer answer;
+
+	do {
+		pool_list(&scene.a, &rq, page, sizeof(page), &answer);
+		for (uint32_t at = 0; at < answer.length;) {
+			struct pool_listed listed;
+			char name[16] = "";
+
+			memcpy(&listed, page + at, sizeof(listed));
+			memcpy(name, page + at + sizeof(listed), listed.name_length);
+			assert_true((unsigned int)atoi(name) < n);
+			assert_int_equal(seen[atoi(name)]++, 0);
+			at += sizeof(listed) + ((listed.name_length + 7u) & ~7u);
+		}
+		rq.version = answer.version;
+	} while (answer.version != 0);
+	for (unsigned int i = 0; i < n; i++)
+		assert_int_equal(seen[i], 1);
+	free(seen);
+}
+
+/* Somebody who knows the pool's key makes one chain long: that is slow, and nothing else. */
+static void a_chain_grows(void **state)
+{
+	const unsigned int n = 3000;
+	struct pool_read read;
+	void *value;
+
+	start_scene(1);
+	for (unsigned int i = 0; i < n; i++)
+		assert_int_equal(put(name_number(i), name_number(i)), 0);
+	assert_int_equal(pool_index_buckets(&scene.a), (n + 6) / 7 - 1);
+	scene_expect_valid(&scene);
+	scene_expect_same(&scene);
+	expect_listed(n);
+	expect_named("0", "0");
+	expect_named(name_number(n), NULL);
+	/* A client does not walk all of it: it asks the node. */
+	assert_int_equal(scene_get(&scene.b, name_number(n - 1), 16, &value, &read), POOL_ASK);
+	for (unsigned int i = n; i-- > 0;)
+		assert_int_equal(remove_name(name_number(i)), 0);
+	assert_int_equal(pool_index_buckets(&scene.a), 0);
+	scene_expect_valid(&scene);
 	scene_close(&scene);
 }
 
@@ -171,12 +236,35 @@ static void a_list_has_every_name_once(void **state)
 	scene_close(&scene);
 }
 
+#define LARGE 80000u /* buckets */
+
+/* Most entries of a large index are empty: a page that finds no name ends, all the same, and says what it has cost. */
+static void a_page_of_a_list_examines_a_part_of_the_index(void **state)
+{
+	struct pool_request rq = {.op = POOL_OP_LIST};
+	struct pool_answer answer;
+	uint64_t sum = 0;
+	uint8_t page[500];
+
+	scene_open(&scene, 64u << 20, LARGE);
+	do {
+		uint32_t steps = pool_list(&scene.a, &rq, page, sizeof(page), &answer);
+
+		assert_true(steps > 0 && steps < LARGE * POOL_BUCKET_ENTRIES);
+		assert_int_equal(answer.length, 0);
+		sum += steps;
+		rq.version = answer.version;
+	} while (answer.version != 0);
+	assert_int_equal(sum, (uint64_t)LARGE * POOL_BUCKET_ENTRIES);
+	scene_close(&scene);
+}
+
 /* In an index with arbitrary contents a lookup neither loops nor reads outside of the region. */
 static void a_lookup_survives_any_index(void **state)
 {
 	unsigned long rounds = scaled(300);
+	struct pool_index_walk walk;
 	struct pool_read read;
-	uint64_t cursor;
 	void *value;
 
 	dice_start();
@@ -192,7 +280,8 @@ static void a_lookup_survives_any_index(void **state)
 		    POOL_DONE)
 			free(value);
 		pool_index_look(&scene.a, "7", 1);
-		for (cursor = 0; pool_index_next(&scene.a, &cursor) != POOL_NOWHERE;)
+		pool_index_walk(&walk, &scene.a, one_in(2) ? 0 : dice(UINT64_MAX));
+		while (pool_index_next(&walk) != POOL_NOWHERE)
 			;
 		pool_region_check(&scene.a, NULL, 0);
 		if (one_in(2))
@@ -240,9 +329,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(colliding_names_are_distinguished),
-		cmocka_unit_test(a_chain_has_an_end),
+		cmocka_unit_test(names_cannot_be_chosen_to_collide),
+		cmocka_unit_test(a_chain_grows),
 		cmocka_unit_test(names_are_of_1_to_255_bytes),
 		cmocka_unit_test(a_list_has_every_name_once),
+		cmocka_unit_test(a_page_of_a_list_examines_a_part_of_the_index),
 		cmocka_unit_test(a_lookup_survives_any_index),
 		cmocka_unit_test(a_map_remembers_pointers),
 	};

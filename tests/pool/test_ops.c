@@ -276,6 +276,50 @@ static void clients_are_limited_by_their_slots(void **state)
 	assert_int_equal(pool_superblock(&scene.a)->clients, scene.a.max_clients);
 }
 
+static void a_client_leaves_slots_to_others(void **state)
+{
+	struct pool_who other = {.who = 5, .leave = 2}, admin = {.id = {1}, .who = 6};
+
+	for (uint64_t i = 1; i < scene.a.max_clients - 2; i++) {
+		other.id[0] = 1000 + i;
+		assert_int_equal(attach(&other, 0), 0);
+	}
+	assert_int_equal(pool_client_room(&scene.core), 2);
+	other.id[0] = 1;
+	assert_int_equal(attach(&other, 0), EUSERS);
+	assert_int_equal(attach(&admin, 0), 0);
+	assert_int_equal(pool_client_room(&scene.core), 1);
+}
+
+/* A client whose slot was taken away while it was connected. */
+static void a_new_slot_repeats_nothing(void **state)
+{
+	struct pool_request enrol = {.op = POOL_OP_ENROL}, rq = scene_insert(1, value, 10);
+	uint8_t record[POOL_RECORD_META];
+	uint64_t objects;
+	size_t used;
+
+	rq.sequence = 9;
+	assert_int_equal(change_and_apply(rq), 0);
+	objects = pool_superblock(&scene.a)->objects;
+	who.acknowledged = pool_client_last(&scene.core, who.slot);
+	assert_int_equal(who.acknowledged, 9);
+	assert_int_equal(pool_expire(&scene.core, who.slot, record, sizeof(record), &used), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	assert_int_equal(scene_do(&scene, &who, &enrol, &answer), 0);
+
+	rq.acknowledged = 0;
+	assert_int_equal(change_and_apply(rq), ESTALE);
+	rq.sequence = 3;
+	assert_int_equal(change_and_apply(rq), ESTALE);
+	assert_int_equal(pool_superblock(&scene.a)->objects, objects);
+	rq.sequence = 10;
+	assert_int_equal(change_and_apply(rq), 0);
+	assert_int_equal(change_and_apply(rq), 0);
+	assert_int_equal(pool_superblock(&scene.a)->objects, objects + 1);
+}
+
 static void unacknowledged_requests_are_limited(void **state)
 {
 	struct pool_request rq = scene_insert(1, value, 10);
@@ -454,6 +498,8 @@ int main(void)
 		STORY(versions_are_compared),
 		STORY(a_client_comes_back_as_itself_only),
 		STORY(clients_are_limited_by_their_slots),
+		STORY(a_client_leaves_slots_to_others),
+		STORY(a_new_slot_repeats_nothing),
 		STORY(unacknowledged_requests_are_limited),
 		STORY(requests_of_an_expired_client_are_stale),
 		STORY(failure_is_remembered_like_success),

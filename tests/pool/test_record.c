@@ -322,14 +322,15 @@ static void a_superblock_that_is_wrong_is_refused(void **state)
 	assert_int_equal(pool_region_adopt(&adopted, region.at, SIZE), 0);
 	assert_int_equal(adopted.memory_at, region.memory_at);
 	assert_int_equal(adopted.num_spans, region.num_spans);
+	assert_memory_equal(adopted.name_key, region.name_key, sizeof(region.name_key));
 	assert_int_equal(pool_region_adopt(&adopted, region.at, SIZE * 2), -EINVAL);
 	for (size_t i = 0; i < POOL_FIXED; i++) {
 		region.at[i] ^= 0x10;
 		assert_int_not_equal(pool_region_adopt(&adopted, region.at, SIZE), 0);
 		region.at[i] ^= 0x10;
 	}
-	/* the hash is right, but the layout is not the one that the sizes give */
-	pool_superblock(&region)->memory_at += POOL_SPAN;
+	/* the hash is right, but the index does not fit */
+	pool_superblock(&region)->num_buckets = SIZE;
 	pool_superblock(&region)->check =
 		pool_hash(region.at, offsetof(struct pool_superblock, check));
 	assert_int_equal(pool_region_adopt(&adopted, region.at, SIZE), -EBADMSG);

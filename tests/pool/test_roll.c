@@ -19,6 +19,7 @@
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,6 +172,40 @@ static void etcd_addresses_are_parsed(void **state)
 			fail_msg("%s", wrong[i]);
 }
 
+/* A password crosses the network in the clear only if that is asked for. */
+static void a_password_is_for_tls_or_this_machine(void **state)
+{
+#define ANN "/k?user=ann&password-file=/f"
+	static const char *const wrong[] = {
+		"etcd://h:1" ANN,
+		"etcd://127.0.0.1:1,h:1" ANN,
+		"etcd://127.0.0.1.example:1" ANN,
+		"etcd://localhost.example:1" ANN,
+		"etcd://1270.0.0.1:1" ANN,
+		"etcd://[::2]:1" ANN,
+		"etcd://h:1" ANN "&plain-password=no",
+		"etcd://h:1" ANN "&plain-password=",
+		"etcds://h:1" ANN "&plain-password=yes",
+		"etcd://h:1/k?plain-password=yes",
+	};
+	static const char *const right[] = {
+		"etcds://h:1" ANN,
+		"etcd://127.0.0.1:1,[::1]:2,localhost:3,127.9.8.7:4" ANN,
+		"etcd://h:1" ANN "&plain-password=yes",
+		"etcd://h:1/k",
+	};
+#undef ANN
+	struct roll_where w;
+	const char *why;
+
+	for (unsigned int i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (roll_where_parse(wrong[i], &w, &why) == 0)
+			fail_msg("%s", wrong[i]);
+	for (unsigned int i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+		if (roll_where_parse(right[i], &w, &why) != 0)
+			fail_msg("%s: %s", right[i], why);
+}
+
 /* ---- in a file ------------------------------------------------------------------------- */
 
 static char dir[] = "/dev/shm/stag-roll-XXXXXX";
@@ -192,6 +227,29 @@ static int remove_dir(void **state)
 
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	return system(command);
+}
+
+/* A file of a password that others may read, or that another user owns, is not used. */
+static void a_password_file_is_private(void **state)
+{
+	char file[80], url[256];
+	struct rolls *rolls;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s/password", dir);
+	snprintf(url, sizeof(url), "etcds://127.0.0.1:1/k?user=ann&password-file=%s", file);
+	fd = open(file, O_WRONLY | O_CREAT, 0600);
+	assert_int_equal(write(fd, "right\n", 6), 6);
+	for (mode_t shared = 1; shared <= 040; shared <<= 1) {
+		fchmod(fd, 0600 | shared);
+		assert_int_equal(rolls_open(url, &rolls), -EPERM);
+	}
+	fchmod(fd, 0600);
+	assert_int_equal(rolls_open(url, &rolls), 0);
+	rolls_close(rolls);
+	if (fchown(fd, 12345, (gid_t)-1) == 0)
+		assert_int_equal(rolls_open(url, &rolls), -EPERM);
+	close(fd);
 }
 
 /* Waits for the next answer or notification. */
@@ -419,6 +477,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_contradictory_roll_is_not_valid),
 		cmocka_unit_test(next_primary_is_chosen_by_order_then_seat),
 		cmocka_unit_test(etcd_addresses_are_parsed),
+		cmocka_unit_test(a_password_is_for_tls_or_this_machine),
+		cmocka_unit_test_setup_teardown(a_password_file_is_private, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(a_file_is_swapped_by_revision, make_dir,
 						remove_dir),
 		cmocka_unit_test_setup_teardown(watch_reports_changes_of_others, make_dir,

@@ -316,6 +316,19 @@ static void standbys_are_promoted_in_their_order(void **state)
 	}
 }
 
+/* The pulse has echoed a heartbeat after the node's thread read the clock: that promise holds. */
+static void end_of_a_copy_takes_no_promise_back(void **state)
+{
+	begin_role("bee");
+	role_pulse_heard(&role, now + 20 * MS, 0, 3, now);
+	assert_true(does(ROLE_ECHO, NULL));
+	role_synced(&role, now, 3);
+	pass_time(42 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+	pass_time(10 * MS);
+	assert_true(does(ROLE_FENCE, NULL));
+}
+
 static void node_out_of_sync_is_never_promoted(void **state)
 {
 	/* The roll says that it is in sync, but it has restarted and lost its memory. */
@@ -579,6 +592,7 @@ int main(void)
 		cmocka_unit_test(stopped_node_listens_before_it_drops_standbys),
 		cmocka_unit_test(silence_fences_then_swaps_then_serves),
 		cmocka_unit_test(standbys_are_promoted_in_their_order),
+		cmocka_unit_test(end_of_a_copy_takes_no_promise_back),
 		cmocka_unit_test(node_out_of_sync_is_never_promoted),
 		cmocka_unit_test(node_with_a_torn_record_is_not_promoted),
 		cmocka_unit_test(restarted_primary_does_not_serve),

@@ -114,8 +114,12 @@ static void read_by_ptr(struct reader *r, uint64_t which)
 /* Reads the named object, which moves all the time; it may be absent only while `absences` is odd. */
 static void read_by_name(struct reader *r)
 {
-	struct pool_place place = {scene.a.address, scene.a.size, scene.a.index_at,
-				   scene.a.num_buckets, scene.a.key};
+	struct pool_place place = {.base = scene.a.address,
+				   .size = scene.a.size,
+				   .index_at = scene.a.index_at,
+				   .num_buckets = scene.a.num_buckets,
+				   .name_key = {scene.a.name_key[0], scene.a.name_key[1]},
+				   .key = scene.a.key};
 	unsigned long before = atomic_load(&absences);
 	enum pool_step step = POOL_MORE;
 	struct pool_lookup l;

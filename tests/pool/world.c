@@ -42,6 +42,7 @@ struct node {
 	unsigned int life;
 	uint64_t paused_until; /* 0: not paused */
 	bool adapter_runs;     /* while paused */
+	bool pulse_runs;       /* while paused: only the thread that makes decisions stands still */
 	int64_t rate;	       /* parts per million by which its clock is fast */
 	uint64_t offset;
 	uint64_t saved; /* the epoch in its state directory */
@@ -70,6 +71,7 @@ struct link {
 
 enum what {
 	EVENT_TICK,
+	EVENT_PULSE,
 	EVENT_CLIENT,
 	EVENT_CHAOS,
 	EVENT_RETURN,
@@ -572,14 +574,23 @@ static void pause_node(struct world *w, struct node *n)
 		return;
 	n->paused_until = w->now + a_while();
 	n->adapter_runs = one_in(2);
+	n->pulse_runs = n->adapter_runs && one_in(2);
+	if (n->pulse_runs)
+		push(w, (struct event){.at = w->now + dice(w->setup.times.lease.beat),
+				       .what = EVENT_PULSE,
+				       .node = index_of(w, n),
+				       .life = n->life});
 }
 
-/* Does the node's pending actions. It may be paused between two of them: it does the rest when it continues. */
+/*
+ * Does the node's pending actions, those of the pulse first. It may be paused between two of them: it does the rest
+ * when it continues.
+ */
 static void do_actions(struct world *w, struct node *n)
 {
 	struct role_action a;
 
-	while (!n->paused_until && role_next(&n->role, &a)) {
+	while (!n->paused_until && (role_next_pulse(&n->role, &a) || role_next(&n->role, &a))) {
 		do_action(w, n, &a);
 		if (!w->peace && w->setup.faults & FAULT_PAUSE &&
 		    one_in(a.what == ROLE_SWAP ? 10 : 1000))
@@ -910,6 +921,7 @@ static void handle_event(struct world *w, struct node *n, const struct event *e)
 	case EVENT_CHANGED:
 		role_changed(&n->role, now, e->a, &w->rolls[e->a]);
 		break;
+	case EVENT_PULSE:
 	case EVENT_CLIENT:
 	case EVENT_CHAOS:
 	case EVENT_RETURN:
@@ -918,6 +930,33 @@ static void handle_event(struct world *w, struct node *n, const struct event *e)
 		abort();
 	}
 	do_actions(w, n);
+}
+
+/* Handles an event as the pulse of a paused node does. */
+static void pulse(struct world *w, struct node *n, const struct event *e)
+{
+	int peer = seat_of(n, e->peer);
+	struct role_action a;
+
+	if (e->what == EVENT_BEAT && peer >= 0)
+		role_pulse_heard(&n->role, clock_of(w, n), (unsigned int)peer, e->a, e->b);
+	else if (e->what == EVENT_ECHO && peer >= 0)
+		role_pulse_echoed(&n->role, clock_of(w, n), (unsigned int)peer, e->a, e->b);
+	else
+		role_pulse(&n->role, clock_of(w, n));
+	while (role_next_pulse(&n->role, &a))
+		do_action(w, n, &a);
+}
+
+static void on_pulse(struct world *w, struct node *n, const struct event *e)
+{
+	struct event next = *e;
+
+	if (!n->paused_until || !n->pulse_runs)
+		return;
+	pulse(w, n, e);
+	next.at = w->now + w->setup.times.lease.beat / 2;
+	push(w, next);
 }
 
 /* A paused node's software handles an event when it continues; its adapter may place a record at once. */
@@ -931,6 +970,12 @@ static void deliver(struct world *w, const struct event *e)
 		w->nodes[e->peer].connecting = false;
 	if (!n->up || (e->life && e->life != n->life))
 		return;
+	if (e->what == EVENT_PULSE) {
+		on_pulse(w, n, e);
+		return;
+	}
+	if (n->paused_until && n->pulse_runs && (e->what == EVENT_BEAT || e->what == EVENT_ECHO))
+		pulse(w, n, e);
 	if (n->paused_until && !by_adapter) {
 		struct event later = *e;
 

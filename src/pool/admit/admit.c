@@ -13,7 +13,6 @@
 #include <openssl/rand.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "pool/admit/mac.h"
 
 #define TICKET_LIFE (10 * NS_PER_S)
@@ -223,26 +222,46 @@ static const struct user *user_of(const struct admit *a, const struct visitor *v
 	return s && (v->as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
 }
 
-/* Checks the proof, and fills in the session. Takes the same time whether the name exists or not. */
+/* Compares the proof with that of one of the user's secrets. */
+static bool is_proof_of(const struct admit_session *session, const struct admit_proof *proof,
+			const char *secret)
+{
+	uint8_t mac[ADMIT_MAC_LEN];
+	bool same;
+
+	if (!admit_proof_mac(session, secret, mac))
+		return false;
+	same = CRYPTO_memcmp(mac, proof->mac, sizeof(mac)) == 0;
+	OPENSSL_cleanse(mac, sizeof(mac));
+	return same;
+}
+
+/*
+ * Checks the proof, and fills in the session. Takes the same time whether the name exists or not, and has one secret or
+ * two.
+ */
 static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
 		      struct admit_session *session)
 {
-	static const struct user nobody = {
-		.secret = "there is nobody of that name: 0123456789 0123456789 0123456789 0"};
+	static const char nobody[] =
+		"there is nobody of that name: 0123456789 0123456789 0123456789 0";
 	const struct user *s = user_of(a, v);
-	uint8_t mac[ADMIT_MAC_LEN];
-	bool same;
+	bool proven = false;
 
 	*session = (struct admit_session){.as = v->as, .rights = s ? s->rights : 0};
 	memcpy(session->name, v->name, ROLL_NAME_LEN);
 	memcpy(session->uuid, a->uuid, ROLL_UUID_LEN);
 	memcpy(session->nonce, proof->nonce, ADMIT_NONCE_LEN);
 	memcpy(session->ticket, proof->ticket, ADMIT_TICKET_LEN);
-	if (!admit_proof_mac(session, s ? s->secret : nobody.secret, mac))
-		return false;
-	same = CRYPTO_memcmp(mac, proof->mac, sizeof(mac)) == 0;
-	OPENSSL_cleanse(mac, sizeof(mac));
-	return same && s;
+	for (unsigned int i = 0; i < USER_SECRETS; i++) {
+		const char *secret = s ? user_secret(s, i) : NULL;
+
+		if (!is_proof_of(session, proof, secret ? secret : nobody) || !secret)
+			continue;
+		session->secret = i;
+		proven = true;
+	}
+	return proven;
 }
 
 static bool is_head(const struct admit_head *h, const void *greeting, size_t len,
@@ -261,6 +280,8 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 	bool patient = may_try(name, now, NAME_TRIES, NAME_AGAIN);
 	int rc;
 
+	memcpy(session->name, v->name, ROLL_NAME_LEN);
+	session->as = v->as;
 	patient = may_try(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
 	if (!patient) {
 		*reply_len = make_refusal(reply, true);
@@ -283,7 +304,6 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		return ADMIT_YES;
 	count_failure(name, now);
 	count_failure(address, now);
-	log_warn("admission: %.63s was refused: wrong secret, or no such user", v->name);
 	*reply_len = make_refusal(reply, false);
 	return ADMIT_NO;
 }
@@ -299,6 +319,7 @@ enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *addres
 	struct admit_proof proof;
 
 	*reply_len = make_refusal(reply, false);
+	*session = (struct admit_session){0};
 	if (len < sizeof(head))
 		return ADMIT_NO;
 	memcpy(&head, greeting, sizeof(head));
@@ -327,12 +348,13 @@ int admit_make_welcome(struct admit *a, const struct admit_session *session, con
 	struct visitor v = {.as = session->as, .name = session->name};
 	struct admit_welcome w = {.head = admit_head(ADMIT_WELCOME, session->as)};
 	const struct user *s = user_of(a, &v);
+	const char *secret = s ? user_secret(s, session->secret) : NULL;
 
 	if (facts_len > ADMIT_FACTS_MAX)
 		return -EMSGSIZE;
 	w.head.extra = (uint8_t)session->rights;
 	w.facts_len = (uint8_t)facts_len;
-	if (!s || !admit_welcome_mac(session, s->secret, &w.head, facts, facts_len, w.mac))
+	if (!secret || !admit_welcome_mac(session, secret, &w.head, facts, facts_len, w.mac))
 		return -EACCES;
 	memcpy(reply, &w, sizeof(w));
 	if (facts_len)

@@ -11,7 +11,8 @@
  * C and S are used once. Each mac is HMAC-SHA256 with the secret of that name. Their first words differ, so that a mac
  * cannot be reflected as the other one; the welcome's mac also covers the facts. S lets the node recognise its own
  * challenges without storing them, so a flood of hellos costs it no memory. A wrong proof gets a bare refusal, and failures are
- * rate-limited by name and by address. An unknown name is treated like a wrong secret.
+ * rate-limited by name and by address. An unknown name is treated like a wrong secret. While a secret is rotated, the
+ * proof may be made with either one, and the welcome is made with the same.
  *
  * Time is an argument, in nanoseconds. Greetings have a fixed length, with zeroes in unused fields, and may arrive with
  * more bytes behind them, because some adapters pad.
@@ -28,6 +29,7 @@
 #include "pool/role/roll.h"
 #include "pool/admit/users.h"
 
+#define ADMIT_VERSION	 2   /* 1: names were hashed without a key */
 #define ADMIT_MAX	 196 /* bytes of private data, of any greeting */
 #define ADMIT_NONCE_LEN	 16
 #define ADMIT_TICKET_LEN 24 /* bytes of S: a time stamp, and a MAC over it and the visitor */
@@ -38,7 +40,7 @@ enum admit_as { ADMIT_CLIENT = 1, ADMIT_NODE };
 
 struct admit_head {
 	uint8_t magic[4]; /* "StgP" */
-	uint8_t version;  /* 1 */
+	uint8_t version;  /* ADMIT_VERSION */
 	uint8_t kind;
 	uint8_t as;    /* enum admit_as: what the visitor is */
 	uint8_t extra; /* welcome: rights; refusal: 1 if a later retry may succeed */
@@ -86,6 +88,7 @@ struct admit_session {
 	uint8_t uuid[ROLL_UUID_LEN];
 	uint8_t nonce[ADMIT_NONCE_LEN];
 	uint8_t ticket[ADMIT_TICKET_LEN];
+	unsigned int secret; /* at the node: which of the user's secrets was proven (users.h) */
 };
 
 /* ---- at the node ----------------------------------------------------------------------- */
@@ -113,7 +116,8 @@ void admit_use(struct admit *a, const struct users *users);
 
 /*
  * Judges a greeting: private data of a connect request from `address` (without its port, because a host has all
- * ports). reply holds ADMIT_MAX bytes; *reply_len is set.
+ * ports). reply holds ADMIT_MAX bytes; *reply_len is set. The session's name is that of who tried to prove itself, also if
+ * it was refused; empty: nobody tried.
  */
 enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *address,
 			       size_t address_len, const struct admit_place *place,
@@ -129,14 +133,15 @@ int admit_make_welcome(struct admit *a, const struct admit_session *session, con
 int admit_say_hello(struct admit_session *s, enum admit_as as, const char *name, void *out);
 /*
  * Answers a challenge with a proof, and sets *epoch and `primary` as in the challenge. -EACCES: the node
- * refused us for good; -EAGAIN: for now; -EPROTO: not a challenge.
+ * refused us for good; -EAGAIN: for now; -EPROTONOSUPPORT: it speaks another version; -EPROTO: not a challenge.
  */
 int admit_say_proof(struct admit_session *s, const char *secret, const void *challenge, size_t len,
 		    uint64_t *epoch, char primary[ROLL_ADDRESS_LEN], void *out);
 /*
  * Checks the private data of the accept, or of a reject. Returns the length of the facts, which are in
  * `welcome` at *facts. -EACCES: the node refused us for good, or accepted without knowing our secret
- * (disconnect then); -EAGAIN: it refused us for now; -EPROTO: neither a welcome nor a refusal.
+ * (disconnect then); -EAGAIN: it refused us for now; -EPROTONOSUPPORT: it speaks another version; -EPROTO: neither a
+ * welcome nor a refusal.
  */
 int admit_hear_welcome(struct admit_session *s, const char *secret, const void *welcome, size_t len,
 		       const void **facts);

@@ -15,11 +15,9 @@
 
 static const char magic[] = {'S', 't', 'g', 'P'};
 
-#define VERSION 1
-
 struct admit_head admit_head(enum admit_kind kind, enum admit_as as)
 {
-	struct admit_head h = {.version = VERSION, .kind = (uint8_t)kind, .as = (uint8_t)as};
+	struct admit_head h = {.version = ADMIT_VERSION, .kind = (uint8_t)kind, .as = (uint8_t)as};
 
 	memcpy(h.magic, magic, sizeof(magic));
 	return h;
@@ -32,7 +30,8 @@ bool admit_is_head(const void *greeting, size_t len, enum admit_kind kind)
 	if (len < sizeof(h))
 		return false;
 	memcpy(&h, greeting, sizeof(h));
-	return memcmp(h.magic, magic, sizeof(magic)) == 0 && h.version == VERSION && h.kind == kind;
+	return memcmp(h.magic, magic, sizeof(magic)) == 0 && h.version == ADMIT_VERSION &&
+	       h.kind == kind;
 }
 
 static bool mac_parts(EVP_MAC_CTX *c, const void *key, size_t key_len, const struct mac_part *parts,
@@ -114,9 +113,13 @@ static int refusal_error(const void *said, size_t len)
 {
 	struct admit_head h;
 
-	if (!admit_is_head(said, len, ADMIT_REFUSAL))
+	if (len < sizeof(h))
 		return -EPROTO;
 	memcpy(&h, said, sizeof(h));
+	if (memcmp(h.magic, magic, sizeof(magic)) == 0 && h.version != ADMIT_VERSION)
+		return -EPROTONOSUPPORT;
+	if (!admit_is_head(said, len, ADMIT_REFUSAL))
+		return -EPROTO;
 	return h.extra ? -EAGAIN : -EACCES;
 }
 

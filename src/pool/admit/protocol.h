@@ -13,12 +13,19 @@
  * chooses them so that its own unanswered requests differ.
  *
  * The first request is ATTACH. Its ptr.address and ptr.generation are the client's 128-bit id, which is random,
- * and the same on every node that the client moves to. version 1 says that the client was attached before. ESTALE:
- * the pool has forgotten the client, so the outcome of its requests in flight is unknown; it may attach again as a
- * new client, on the same connection. The message of ATTACH has epoch 0; all later messages have the epoch of its
- * answer, and another epoch ends the connection. The answer's bytes are struct node_facts. A client without the
- * right to write is not recorded in the pool's memory: its ATTACH is answered all the same, and its changes fail
- * with EACCES.
+ * and the same on every node that the client moves to.
+ *
+ * The outcomes of a client's changes are kept in a slot of the pool's memory. A client without a slot gets one by
+ * ENROL, and sends no change before ENROL is answered: by then every node that may be primary next knows the slot.
+ * So a client that says in ATTACH that it has a slot (version 1), and has none, is forgotten: ESTALE, the outcome of
+ * its changes in flight is unknown; it may attach again as a new client, on the same connection. If version is 0,
+ * and key is NODE_ENROL_LATER, ATTACH makes no slot, and the answer says NODE_ENROLS; if key is 0, ATTACH enrols the
+ * client, too. EUSERS: there are too many clients with slots. The answer to ENROL has the same bytes as that to
+ * ATTACH. When a slot can be taken away: node/expire.c.
+ *
+ * The message of ATTACH has epoch 0; all later messages have the epoch of its answer, and another epoch ends the
+ * connection. The answer's bytes are struct node_facts. A client without the right to write needs no slot: its
+ * changes fail with EACCES.
  *
  * Values are inline if they fit in a message. With POOL_SOURCE_PULL the node reads a value from the client's
  * memory (REMOTE_READ, until the answer). A key of 0 means the STag that this message advertises
@@ -48,6 +55,8 @@
 #ifndef STAG_POOL_PROTOCOL_H
 #define STAG_POOL_PROTOCOL_H
 
+#include <stag/pool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "pool/role/roll.h"
@@ -63,7 +72,16 @@ enum node_flags {
 	 * answered.
 	 */
 	NODE_UNLEASED = 1 << 0,
+	/*
+	 * The user may use some names only. The client has no key of the region, and requests what it reads. Values whose
+	 * names are not for it do not exist for it by pointer (ENOENT), and are refused by name (EACCES).
+	 */
+	NODE_LIMITED = 1 << 1,
+	NODE_ENROLS = 1 << 2, /* the client has the right to write, and no slot yet */
+	NODE_EVENTS = 1 << 3, /* the node answers EVENTS */
 };
+
+#define NODE_ENROL_LATER 1u /* in ATTACH */
 
 /* The layout of a client's part of the staging memory: slots for short values, then slots for longer ones. */
 #define NODE_SHORTS 16u
@@ -93,9 +111,10 @@ struct node_slot {
 struct node_facts {
 	uint64_t address, size; /* of the region */
 	uint64_t index_at, num_buckets;
-	uint32_t key; /* the key in pointers */
+	uint64_t name_key[2]; /* of the names' hash; 0: the client may not read */
+	uint32_t key;	      /* the key in pointers */
 	uint32_t
-		rkey; /* of the region at this node: equal to key if the adapter lets us choose it */
+		rkey; /* of the region at this node: equal to key if the adapter lets us choose it. 0: the client may not read, and no key would let it */
 	uint64_t staging_address, staging_length; /* this client's slots; length 0: none */
 	uint32_t flags;				  /* enum node_flags */
 	uint32_t rights;			  /* STAG_POOL_RIGHT_* */
@@ -123,10 +142,30 @@ struct node_status {
 	uint32_t
 		lease_us; /* remaining lease in microseconds; UINT32_MAX: the primary is alone, and needs none */
 	struct node_member members[ROLL_MAX_NODES];
+	struct { /* clients of the primary; counts are since it is running */
+		uint64_t connected, paused, pauses, evicted;
+		uint64_t slots, max_slots, reclaimed;
+	} clients;
+	/* Of each member; 0 for users without the right to administer. Earlier versions end before it. */
+	uint32_t secrets[ROLL_MAX_NODES]; /* enum stag_pool_member_secret */
 };
 
-_Static_assert(sizeof(struct node_facts) == 144, "as it is sent");
+#define NODE_STATUS_MIN offsetof(struct node_status, secrets)
+
+/* The bytes of the answer to EVENTS: lines of the nodes' logs, oldest first. */
+struct node_event {
+	uint64_t id;	      /* in the list of the node that answers; from 1 */
+	uint64_t run, number; /* the process of its node, and the line's number there, from 1 */
+	uint64_t age_us;
+	uint32_t level; /* of syslog(3) */
+	uint32_t reserved;
+	char node[ROLL_NAME_LEN];
+	char text[STAG_POOL_EVENT_MAX];
+};
+
+_Static_assert(sizeof(struct node_event) == 104 + STAG_POOL_EVENT_MAX, "as it is sent");
+_Static_assert(sizeof(struct node_facts) == 160, "as it is sent");
 _Static_assert(sizeof(struct node_member) == 184, "as it is sent");
-_Static_assert(sizeof(struct node_status) == 152 + ROLL_MAX_NODES * 184, "as it is sent");
+_Static_assert(sizeof(struct node_status) == 208 + ROLL_MAX_NODES * 188, "as it is sent");
 
 #endif

@@ -9,6 +9,13 @@
 
 #include <openssl/crypto.h>
 
+const char *user_secret(const struct user *u, unsigned int which)
+{
+	if (which == 0)
+		return u->secret;
+	return which == 1 && u->also[0] ? u->also : NULL;
+}
+
 void users_free(struct users *u)
 {
 	if (u->list)

@@ -232,7 +232,8 @@ static bool needs_own_message(const struct stag_pool *p, const struct op *op)
 
 static bool may_ask(struct stag_pool *p, struct op *op)
 {
-	return p->queue.asking < p->conf.requests &&
+	return p->queue.asking + p->link.enrolling < p->conf.requests &&
+	       (p->self.enrolled || !ask_is_change(op)) &&
 	       (!is_upload(op) || p->queue.uploads < POOL_MAX_UPLOADS) && assign_sequence(p, op);
 }
 
@@ -312,11 +313,43 @@ static int send_one(struct stag_pool *p, struct client_message *m)
 	return rc == 0 ? 0 : -ENOTCONN;
 }
 
+/* Sends a request about this client itself: ATTACH or ENROL. */
+static int ask_about_us(struct stag_pool *p, uint8_t op, uint64_t epoch)
+{
+	struct client_message *m = message_get(p);
+	struct pool_request rq = {
+		.op = op,
+		.sequence = CLIENT_OWN,
+		.key = NODE_ENROL_LATER,
+		.version = p->self.enrolled,
+		.ptr = {.address = p->self.id[0], .generation = p->self.id[1]},
+	};
+	size_t used = 0;
+
+	if (!m)
+		return -EAGAIN;
+	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, epoch);
+	pool_message_request(m->bytes, NODE_MESSAGE, &used, &rq);
+	return post_message(p, m, used, NULL) == 0 ? 0 : -ENOTCONN;
+}
+
+/* Returns whether a change waits for a slot for its outcome, and none is requested yet. */
+static bool needs_slot(const struct stag_pool *p)
+{
+	return !p->self.enrolled && !p->link.enrolling && p->link.stage == LINK_UP &&
+	       p->queue.to_ask.first && ask_is_change(p->queue.to_ask.first) &&
+	       p->queue.asking < p->conf.requests;
+}
+
 void ask_pump(struct stag_pool *p)
 {
 	struct client_message *m;
 	int rc = 0;
 
+	if (needs_slot(p)) {
+		rc = ask_about_us(p, POOL_OP_ENROL, p->link.epoch);
+		p->link.enrolling = rc == 0;
+	}
 	while (rc == 0 && p->link.stage == LINK_UP && p->queue.to_ask.first) {
 		m = message_get(p);
 		rc = m ? send_one(p, m) : -EAGAIN;
@@ -327,20 +360,7 @@ void ask_pump(struct stag_pool *p)
 
 int ask_attach(struct stag_pool *p)
 {
-	struct client_message *m = message_get(p);
-	struct pool_request rq = {
-		.op = POOL_OP_ATTACH,
-		.sequence = CLIENT_OWN,
-		.version = p->self.attached,
-		.ptr = {.address = p->self.id[0], .generation = p->self.id[1]},
-	};
-	size_t used = 0;
-
-	if (!m)
-		return -ENOMEM;
-	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, 0);
-	pool_message_request(m->bytes, NODE_MESSAGE, &used, &rq);
-	return post_message(p, m, used, NULL);
+	return ask_about_us(p, POOL_OP_ATTACH, 0);
 }
 
 void ask_sent(struct stag_pool *p, uint32_t message)
@@ -428,6 +448,12 @@ bool ask_handle_message(struct stag_pool *p, const void *bytes, size_t length)
 				return false;
 			continue;
 		}
+		if (answer.op == POOL_OP_ENROL && p->link.enrolling) {
+			link_enrolled(p, &message, &answer);
+			if (p->link.stage != LINK_UP)
+				return true;
+			continue;
+		}
 		op = find_asked(p, answer.sequence);
 		if (!op || message.epoch != p->link.epoch)
 			return false;
@@ -478,6 +504,21 @@ void ask_lost(struct stag_pool *p)
 			requeue_asked(p, op);
 			client_op_push_front(&p->queue.to_ask, op);
 		}
+	}
+}
+
+/* Fails the changes that wait: none of them was sent. */
+void ask_not_enrolled(struct stag_pool *p, int error)
+{
+	struct client_op_list all = p->queue.to_ask;
+	struct op *op;
+
+	p->queue.to_ask = (struct client_op_list){0};
+	while ((op = client_op_pop(&all))) {
+		if (ask_is_change(op))
+			client_op_finish(p, op, error);
+		else
+			client_op_push(&p->queue.to_ask, op);
 	}
 }
 

@@ -214,18 +214,24 @@ static struct op *request_and_wait(struct stag_pool *p, enum pool_op what, const
 /* Fetches the page of names that begins after a cursor. */
 static int fetch_page(struct stag_pool *p, uint64_t cursor)
 {
-	struct op *op = request_and_wait(p, POOL_OP_LIST, NULL, cursor,
+	uint64_t from = cursor;
+
+	do { /* a page may be empty, with more names behind it */
+		struct op *op =
+			request_and_wait(p, POOL_OP_LIST, NULL, from,
 					 NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER);
 
-	if (!op)
-		return -errno;
-	free(p->names.page);
-	p->names.page = op->answer;
-	p->names.length = op->answer ? (uint32_t)op->outcome.length : 0;
+		if (!op)
+			return -errno;
+		free(p->names.page);
+		p->names.page = op->answer;
+		p->names.length = op->answer ? (uint32_t)op->outcome.length : 0;
+		from = op->outcome.version > from ? op->outcome.version : 0;
+		op->answer = NULL;
+		client_op_put(p, op);
+	} while (p->names.length == 0 && from != 0);
 	p->names.at = 0;
 	p->names.cursor = cursor;
-	op->answer = NULL;
-	client_op_put(p, op);
 	return 0;
 }
 
@@ -278,11 +284,13 @@ static void copy_text(char *to, size_t room, const char *from, size_t length)
 	to[length] = 0;
 }
 
-static void fill_member(struct stag_pool_member *to, const struct node_member *from)
+static void fill_member(struct stag_pool_member *to, const struct node_member *from,
+			uint32_t secret)
 {
 	copy_text(to->name, sizeof(to->name), from->name, sizeof(from->name));
 	copy_text(to->address, sizeof(to->address), from->address, sizeof(from->address));
 	to->role = from->role;
+	to->secret = secret;
 	to->number = from->number;
 	to->done = from->done;
 	to->total = from->total;
@@ -303,13 +311,31 @@ static void fill_info(struct stag_pool_info *info, const struct node_status *s)
 	info->lease_us = s->lease_us == UINT32_MAX ? STAG_POOL_NO_LEASE : s->lease_us;
 	info->num_members = s->num_members < ROLL_MAX_NODES ? s->num_members : ROLL_MAX_NODES;
 	for (uint32_t i = 0; i < info->num_members; i++)
-		fill_member(&info->members[i], &s->members[i]);
+		fill_member(&info->members[i], &s->members[i], s->secrets[i]);
+	info->clients = s->clients.connected;
+	info->paused = s->clients.paused;
+	info->pauses = s->clients.pauses;
+	info->evicted = s->clients.evicted;
+	info->slots = s->clients.slots;
+	info->max_slots = s->clients.max_slots;
+	info->reclaimed = s->clients.reclaimed;
+}
+
+static void note_tls(struct stag_pool *p, struct stag_pool_info *info)
+{
+	struct stagdv_tls_info tls;
+
+	if (!p->link.id || !pool_tls_query(p->link.id, &tls))
+		return;
+	copy_text(info->tls_version, sizeof(info->tls_version), tls.version, sizeof(tls.version));
+	copy_text(info->tls_cipher, sizeof(info->tls_cipher), tls.cipher, sizeof(tls.cipher));
+	info->tls_kernel = tls.kernel;
 }
 
 STAG_EXPORT int stag_pool_query(struct stag_pool *p, struct stag_pool_info *info, size_t size)
 {
 	struct stag_pool_info all = p->counts;
-	struct node_status status;
+	struct node_status status = {.num_members = 0};
 	struct op *op;
 
 	if (size < sizeof(info->comp_mask) || info->comp_mask != 0)
@@ -317,16 +343,95 @@ STAG_EXPORT int stag_pool_query(struct stag_pool *p, struct stag_pool_info *info
 	op = request_and_wait(p, POOL_OP_NODES, NULL, 0, sizeof(status));
 	if (!op)
 		return errno;
-	if (op->outcome.length < sizeof(status)) {
+	if (op->outcome.length < NODE_STATUS_MIN) {
 		client_op_put(p, op);
 		return -pool_fail(EPROTO, "invalid status from the node");
 	}
-	memcpy(&status, op->answer, sizeof(status));
+	memcpy(&status, op->answer,
+	       op->outcome.length < sizeof(status) ? op->outcome.length : sizeof(status));
 	client_op_put(p, op);
 	fill_info(&all, &status);
+	note_tls(p, &all);
 	memcpy(info, &all, size < sizeof(all) ? size : sizeof(all));
 	return 0;
 }
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* Fetches the events after an id. */
+static int fetch_events(struct stag_pool *p, uint64_t since)
+{
+	struct op *op;
+
+	if (!(p->link.facts.rights & STAG_POOL_RIGHT_ADMIN))
+		return pool_fail(EACCES, "events: no right to administer");
+	if (!(p->link.facts.flags & NODE_EVENTS))
+		return pool_fail(EOPNOTSUPP, "events: the primary keeps none");
+	op = request_and_wait(p, POOL_OP_EVENTS, NULL, since,
+			      NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER);
+	if (!op)
+		return -errno;
+	free(p->events.page);
+	p->events.page = op->answer;
+	p->events.length = op->answer ? (uint32_t)op->outcome.length : 0;
+	p->events.at = 0;
+	op->answer = NULL;
+	client_op_put(p, op);
+	return 0;
+}
+
+static void fill_event(struct stag_pool_event *to, const struct node_event *from)
+{
+	*to = (struct stag_pool_event){.run = from->run,
+				       .number = from->number,
+				       .age_us = from->age_us,
+				       .level = from->level,
+				       .cursor = from->id};
+	copy_text(to->node, sizeof(to->node), from->node, sizeof(from->node));
+	copy_text(to->text, sizeof(to->text), from->text, sizeof(from->text));
+}
+
+/* Takes the next event of the page, if that follows the cursor. */
+static bool next_of_page(struct stag_pool *p, struct stag_pool_event *event)
+{
+	struct node_event found;
+
+	if (p->events.length - p->events.at < sizeof(found) || event->cursor != p->events.cursor)
+		return false;
+	memcpy(&found, p->events.page + p->events.at, sizeof(found));
+	p->events.at += (uint32_t)sizeof(found);
+	if (found.id <= event->cursor)
+		return false;
+	p->events.cursor = found.id;
+	fill_event(event, &found);
+	return true;
+}
+
+STAG_EXPORT bool stag_pool_next_event(struct stag_pool *p, struct stag_pool_event *event)
+{
+	int rc;
+
+	if (event->comp_mask != 0) {
+		errno = -pool_fail(EINVAL, "invalid event: comp_mask");
+		return false;
+	}
+	if (p->events.epoch != p->nodes.epoch) { /* another node answers now, with ids of its own */
+		p->events.epoch = p->nodes.epoch;
+		p->events.length = p->events.at = 0;
+		event->cursor = 0;
+	}
+	if (next_of_page(p, event))
+		return true;
+	rc = fetch_events(p, event->cursor);
+	if (rc == 0)
+		p->events.cursor = event->cursor;
+	if (rc == 0 && next_of_page(p, event))
+		return true;
+	errno = -rc;
+	return false;
+}
+
+/* ---- administration --------------------------------------------------------------------------- */
 
 static int administer(struct stag_pool *p, enum pool_op what, const char *node)
 {

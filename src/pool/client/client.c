@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/nonblock.h"
+#include "pool/admit/tls.h"
 
 #define OPEN_MS 5000
 #define STILL_NS                                                                                   \
@@ -459,13 +460,14 @@ static void close_fds(struct stag_pool *p)
 void client_new_id(struct stag_pool *p)
 {
 	RAND_bytes((unsigned char *)p->self.id, sizeof(p->self.id));
-	p->self.attached = false;
+	p->self.enrolled = false;
 	p->self.next_sequence = p->self.lowest = 1;
 	memset(p->self.window, 0, sizeof(p->self.window));
 }
 
 static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 {
+	const struct pool_tls_files files = {a->tls_cert, a->tls_key, a->tls_ca};
 	const char *user = a->user ? a->user : "client";
 
 	if (a->comp_mask != 0 || a->depth > CLIENT_MAX_DEPTH)
@@ -478,7 +480,10 @@ static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 	p->conf.requests = p->conf.depth < NODE_DEPTH ? p->conf.depth : NODE_DEPTH;
 	if (a->retry_ms >= 0)
 		p->conf.retry_ns = (uint64_t)(a->retry_ms ? a->retry_ms : RETRY_MS) * NS_PER_MS;
-	return p->conf.secret ? 0 : pool_fail(ENOMEM, "no memory");
+	if (!p->conf.secret)
+		return pool_fail(ENOMEM, "no memory");
+	return pool_tls_open(&p->conf.tls, a->tls, &files, ADMIT_CLIENT, p->conf.user,
+			     p->conf.secret);
 }
 
 static int make_channel(struct stag_pool *p)
@@ -579,7 +584,8 @@ static void detach(struct stag_pool *p)
 	uint64_t deadline = clock_ns() + DETACH_NS;
 	struct op *op;
 
-	if (p->link.stage != LINK_UP || !(p->link.facts.rights & STAG_POOL_RIGHT_WRITE))
+	if (p->link.stage != LINK_UP || !p->self.enrolled ||
+	    !(p->link.facts.rights & STAG_POOL_RIGHT_WRITE))
 		return;
 	op = client_op_get(p);
 	if (!op)
@@ -610,6 +616,7 @@ static void close_pool(struct stag_pool *p)
 		rdma_destroy_event_channel(p->nodes.events);
 	memory_free_all(p);
 	free(p->names.page);
+	free(p->events.page);
 	free(p->queue.ops);
 	free(p->device.messages);
 	free(p->device.messages_at);
@@ -617,6 +624,7 @@ static void close_pool(struct stag_pool *p)
 	if (p->conf.secret)
 		explicit_bzero(p->conf.secret, strlen(p->conf.secret));
 	free(p->conf.secret);
+	pool_tls_close(&p->conf.tls);
 	free(p);
 }
 

@@ -38,6 +38,7 @@
 #include "pool/admit/admit.h"
 #include "pool/admit/fail.h"
 #include "pool/admit/protocol.h"
+#include "pool/admit/tls.h"
 #include "pool/memory/memory.h"
 
 #define CLIENT_DEPTH	 64u /* operations in flight, unless the program sets another number */
@@ -195,6 +196,7 @@ struct client_link {
 	struct rdma_cm_id *id;
 	struct client_peer *peer;
 	bool one_shot;
+	bool enrolling; /* ENROL is in flight */
 	uint64_t since; /* when the node admitted us */
 	uint64_t epoch; /* while attaching: the epoch that the node claimed */
 	struct node_facts facts;
@@ -213,6 +215,7 @@ struct client_conf {
 	uint32_t requests;   /* of these, requests to the node, at most */
 	uint64_t retry_ns;   /* how long a primary is sought; 0: for ever */
 	const struct dv *dv; /* NULL: no one-shot sends */
+	struct pool_tls tls;
 };
 
 /* The nodes, and which of them is primary (seek.c). */
@@ -249,7 +252,7 @@ struct client_device {
 /* This client's identity in the pool, and the sequence of its changes (ask.c). */
 struct client_self {
 	uint64_t id[2];
-	bool attached; /* once, under this id */
+	bool enrolled; /* the pool has a slot for our outcomes: changes can be sent */
 	uint64_t next_sequence;
 	uint64_t lowest; /* that is unanswered */
 	struct op *window[POOL_WINDOW];
@@ -296,6 +299,14 @@ struct client_names {
 	uint64_t cursor; /* of the entry that is next */
 };
 
+/* The page of events that stag_pool_next_event() walks over. */
+struct client_events {
+	uint8_t *page; /* entries: struct node_event */
+	uint32_t length, at;
+	uint64_t cursor; /* of the last one taken */
+	uint64_t epoch;	 /* of the primary that answered */
+};
+
 struct stag_pool {
 	struct client_conf conf;
 	struct client_nodes nodes;
@@ -306,6 +317,7 @@ struct stag_pool {
 	struct client_memory memory;
 	struct client_waiting waiting;
 	struct client_names names;
+	struct client_events events;
 	struct stag_pool_info counts; /* only the fields that count what this client did */
 };
 
@@ -364,6 +376,8 @@ int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello);
 void link_adopt(struct stag_pool *p, struct client_peer *peer, uint64_t now);
 void link_attached(struct stag_pool *p, const struct pool_message *message,
 		   const struct pool_answer *answer);
+void link_enrolled(struct stag_pool *p, const struct pool_message *message,
+		   const struct pool_answer *answer);
 void link_lost(struct stag_pool *p, uint64_t now);
 bool link_poll(struct stag_pool *p, uint64_t now); /* true: there may be more completions */
 void link_close(struct stag_pool *p);
@@ -383,9 +397,10 @@ void ask_pump(struct stag_pool *p);
 /* Handles a received message. Returns false if it is invalid. */
 bool ask_handle_message(struct stag_pool *p, const void *bytes, size_t length);
 void ask_sent(struct stag_pool *p, uint32_t message);
-void ask_closed(struct stag_pool *p, uint32_t stag); /* the peer closed an advertised STag */
-void ask_lost(struct stag_pool *p);		     /* the link was lost */
-void ask_forgotten(struct stag_pool *p);	     /* the pool has forgotten this client */
+void ask_closed(struct stag_pool *p, uint32_t stag);   /* the peer closed an advertised STag */
+void ask_lost(struct stag_pool *p);		       /* the link was lost */
+void ask_forgotten(struct stag_pool *p);	       /* the pool has forgotten this client */
+void ask_not_enrolled(struct stag_pool *p, int error); /* the pool has no slot for this client */
 /* Releases the sequence number of an op that was answered, or is given up. */
 void ask_release(struct stag_pool *p, struct op *op);
 

@@ -240,6 +240,7 @@ static int read_facts(struct stag_pool *p, const struct pool_message *message,
 	p->link.facts = facts;
 	p->link.epoch = p->nodes.epoch = message->epoch;
 	p->counts.rights = facts.rights;
+	p->counts.limited = (facts.flags & NODE_LIMITED) != 0;
 	return 0;
 }
 
@@ -249,7 +250,7 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	uint64_t now = clock_ns();
 	int rc;
 
-	if (answer->status == ESTALE && p->self.attached) {
+	if (answer->status == ESTALE && p->self.enrolled) {
 		ask_forgotten(p);
 		if (ask_attach(p) != 0)
 			link_lost(p, now);
@@ -262,7 +263,7 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 		link_lost(p, now);
 		return;
 	}
-	p->self.attached = true;
+	p->self.enrolled = !(p->link.facts.flags & NODE_ENROLS);
 	p->nodes.lost = false;
 	p->nodes.refused = 0;
 	p->nodes.sought = 0;
@@ -270,6 +271,18 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	seek_stop(p);
 	log_info("pool: the primary is at %s, epoch %llu", p->link.peer->address,
 		 (unsigned long long)p->nodes.epoch);
+}
+
+void link_enrolled(struct stag_pool *p, const struct pool_message *message,
+		   const struct pool_answer *answer)
+{
+	p->link.enrolling = false;
+	if (answer->status != 0)
+		ask_not_enrolled(p, (int)answer->status);
+	else if (read_facts(p, message, answer) == 0)
+		p->self.enrolled = true;
+	else
+		link_lost(p, clock_ns());
 }
 
 /* ---- completions ----------------------------------------------------------------------------- */

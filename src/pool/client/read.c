@@ -265,7 +265,12 @@ void read_start(struct stag_pool *p, struct op *op)
 static bool begin_read(struct stag_pool *p, struct op *op)
 {
 	const struct node_facts *f = &p->link.facts;
-	struct pool_place here = {f->address, f->size, f->index_at, f->num_buckets, f->key};
+	struct pool_place here = {.base = f->address,
+				  .size = f->size,
+				  .index_at = f->index_at,
+				  .num_buckets = f->num_buckets,
+				  .name_key = {f->name_key[0], f->name_key[1]},
+				  .key = f->key};
 	uint32_t hint = op->io.length < CLIENT_LOOK ? (uint32_t)op->io.length : CLIENT_LOOK;
 
 	op->begun = true;
@@ -284,6 +289,8 @@ static void fill_batch(struct stag_pool *p, struct batch *b)
 
 		if (!(p->link.facts.rights & STAG_POOL_RIGHT_READ))
 			client_op_finish(p, op, EACCES);
+		else if (p->link.facts.flags & NODE_LIMITED)
+			ask_instead(p, op);
 		else if (!op->begun && !begin_read(p, op))
 			step_read(p, op, POOL_GONE);
 		else

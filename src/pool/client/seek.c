@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "pool/admit/tls.h"
 
 #define AGAIN_MIN      NS_PER_MS
 #define AGAIN_MAX      (250 * NS_PER_MS)
@@ -65,9 +66,16 @@ static void call_absent(struct stag_pool *p, struct client_peer *peer, uint64_t 
 static int start_call(struct stag_pool *p, struct client_peer *peer, uint64_t now)
 {
 	struct rdma_cm_id *id;
+	int rc;
 
 	if (rdma_create_id(p->nodes.events, &id, peer, RDMA_PS_TCP) != 0)
 		return -errno;
+	rc = pool_tls_prepare(&p->conf.tls, id, peer->address);
+	if (rc != 0) { /* its text is set */
+		p->nodes.refused = -rc;
+		rdma_destroy_id(id);
+		return rc;
+	}
 	peer->id = id;
 	peer->stage = CALL_ADDRESS;
 	peer->since = now;
@@ -118,6 +126,7 @@ static int connect_call(struct stag_pool *p, struct client_peer *peer)
 
 struct seek_event {
 	enum rdma_cm_event_type type;
+	int status;
 	struct rdma_cm_id *id;
 	struct client_peer *peer;
 	uint8_t said[256];
@@ -132,6 +141,20 @@ static bool is_promising(const struct stag_pool *p, uint64_t epoch)
 	return epoch >= p->nodes.epoch;
 }
 
+static const char *why_not_challenged(int error)
+{
+	switch (error) {
+	case -EACCES:
+		return "refuses us";
+	case -EPROTONOSUPPORT:
+		return "the node speaks another version of the pool's protocol";
+	case -EPROTO:
+		return "not a node of a pool";
+	default:
+		return strerror(-error);
+	}
+}
+
 static void handle_challenge(struct stag_pool *p, const struct seek_event *n, uint64_t now)
 {
 	struct client_peer *peer = n->peer;
@@ -139,9 +162,8 @@ static void handle_challenge(struct stag_pool *p, const struct seek_event *n, ui
 	int rc = admit_say_proof(&peer->session, p->conf.secret, n->said, n->length, &peer->claimed,
 				 primary, peer->greeting);
 
-	if (rc == -EACCES || rc == -EPROTO)
-		p->nodes.refused = pool_fail(-rc, "%s: %s", peer->address,
-					     rc == -EACCES ? "refuses us" : "not a node of a pool");
+	if (rc < 0 && rc != -EAGAIN)
+		p->nodes.refused = pool_fail(-rc, "%s: %s", peer->address, why_not_challenged(rc));
 	if (rc < 0) {
 		call_later(p, peer, now);
 		return;
@@ -193,6 +215,16 @@ static void handle_accept(struct stag_pool *p, const struct seek_event *n, uint6
 	link_adopt(p, peer, now);
 }
 
+static void handle_tls_error(struct stag_pool *p, const struct seek_event *n)
+{
+	const char *why = pool_tls_why(&p->conf.tls, n->status);
+	bool spoke = n->status == -EACCES || n->status == -EBADMSG;
+
+	if (why)
+		p->nodes.refused =
+			pool_fail(spoke ? EACCES : EPROTO, "%s: %s", n->peer->address, why);
+}
+
 static void handle_call_event(struct stag_pool *p, const struct seek_event *n, uint64_t now)
 {
 	struct client_peer *peer = n->peer;
@@ -222,6 +254,10 @@ static void handle_call_event(struct stag_pool *p, const struct seek_event *n, u
 		else
 			call_later(p, peer, now); /* a node never accepts a hello */
 		return;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+		handle_tls_error(p, n);
+		call_absent(p, peer, now);
+		return;
 	default:
 		call_absent(p, peer, now);
 		return;
@@ -248,7 +284,10 @@ static bool fetch_event(struct stag_pool *p, struct seek_event *n)
 
 	if (rdma_get_cm_event(p->nodes.events, &event) != 0)
 		return false;
-	*n = (struct seek_event){.type = event->event, .id = event->id, .peer = event->id->context};
+	*n = (struct seek_event){.type = event->event,
+				 .status = event->status,
+				 .id = event->id,
+				 .peer = event->id->context};
 	if (event->event == RDMA_CM_EVENT_REJECTED || event->event == RDMA_CM_EVENT_ESTABLISHED) {
 		n->length = event->param.conn.private_data ? event->param.conn.private_data_len : 0;
 		if (n->length != 0)
@@ -298,7 +337,8 @@ void seek_stop(struct stag_pool *p)
 
 static bool waits_for_link(const struct stag_pool *p)
 {
-	return p->link.stage == LINK_ATTACHING || p->queue.asking != 0 || p->queue.reading != 0;
+	return p->link.stage == LINK_ATTACHING || p->link.enrolling || p->queue.asking != 0 ||
+	       p->queue.reading != 0;
 }
 
 /* Calls the other nodes if the primary is silent: another one may be primary. */
@@ -368,9 +408,9 @@ void seek_status(struct stag_pool *p, const void *bytes, uint32_t length)
 {
 	struct node_status status;
 
-	if (length < sizeof(status))
+	if (length < NODE_STATUS_MIN)
 		return;
-	memcpy(&status, bytes, sizeof(status));
+	memcpy(&status, bytes, NODE_STATUS_MIN);
 	for (unsigned int i = 0; i < status.num_members && i < ROLL_MAX_NODES; i++) {
 		char *address = status.members[i].address;
 

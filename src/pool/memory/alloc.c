@@ -662,6 +662,26 @@ static int scan(struct pool_core *core)
 	return 0;
 }
 
+/* Returns how many spans an entry stands for, at least 1. */
+static uint64_t length_of(const struct pool_span *entry)
+{
+	if (entry->kind == POOL_SPAN_RUN && entry->spans != 0)
+		return entry->spans;
+	return is_slab(entry) ? shape_of(entry->kind - POOL_SLAB).spans : 1;
+}
+
+void pool_count_free(const struct pool_region *r, uint64_t *span, uint32_t most, uint64_t *free)
+{
+	for (uint32_t i = 0; i < most && *span < r->num_spans; i++) {
+		uint64_t word = pool_word(r, entry_at(r, (uint32_t)*span));
+		struct pool_span entry = {0};
+
+		memcpy(&entry, &word, sizeof(word));
+		*free += entry.kind == POOL_SPAN_FREE;
+		*span += length_of(&entry);
+	}
+}
+
 static void empty_lists(struct pool_core *core)
 {
 	struct pool_room *room = &core->room;

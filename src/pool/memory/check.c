@@ -117,9 +117,10 @@ static int check_blocks(struct count *c)
 
 static void check_index(struct count *c)
 {
-	uint64_t cursor = 0;
+	struct pool_index_walk walk;
 
-	while (pool_index_next(c->r, &cursor) != POOL_NOWHERE)
+	pool_index_walk(&walk, c->r, 0);
+	while (pool_index_next(&walk) != POOL_NOWHERE)
 		c->entries++;
 	c->buckets = pool_index_buckets(c->r);
 }

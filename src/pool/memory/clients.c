@@ -54,8 +54,17 @@ uint64_t pool_client_who(const struct pool_core *core, uint32_t slot)
 	return at == POOL_NOWHERE ? 0 : pool_see(core, at + offsetof(struct pool_client, who));
 }
 
-static int64_t free_slot(const struct pool_core *core)
+uint64_t pool_client_room(const struct pool_core *core)
 {
+	uint64_t used = pool_see(core, offsetof(struct pool_superblock, clients));
+
+	return used < core->region.max_clients ? core->region.max_clients - used : 0;
+}
+
+static int64_t free_slot(const struct pool_core *core, uint32_t leave)
+{
+	if (pool_client_room(core) <= leave)
+		return -EUSERS;
 	for (uint32_t slot = 0; slot < core->region.max_clients; slot++)
 		if (pool_see(core, directory_at(core, slot)) == 0)
 			return slot;
@@ -64,8 +73,9 @@ static int64_t free_slot(const struct pool_core *core)
 
 int pool_client_add(struct pool_core *core, struct pool_who *who)
 {
-	struct pool_client client = {.id = {who->id[0], who->id[1]}, .who = who->who};
-	int64_t slot = free_slot(core);
+	struct pool_client client = {
+		.id = {who->id[0], who->id[1]}, .who = who->who, .acknowledged = who->acknowledged};
+	int64_t slot = free_slot(core, who->leave);
 	uint64_t at;
 
 	if (slot < 0)
@@ -93,6 +103,21 @@ static struct pool_result see_result(const struct pool_core *core, uint64_t clie
 
 	pool_see_bytes(core, result_at(client, sequence), &result, sizeof(result));
 	return result;
+}
+
+uint64_t pool_client_last(const struct pool_core *core, uint32_t slot)
+{
+	uint64_t at = client_at(core, slot), last;
+
+	if (at == POOL_NOWHERE)
+		return 0;
+	last = pool_see(core, at + offsetof(struct pool_client, acknowledged));
+	for (uint64_t s = 0; s < POOL_WINDOW; s++) {
+		uint64_t sequence = pool_see(core, result_at(at, s));
+
+		last = sequence > last ? sequence : last;
+	}
+	return last;
 }
 
 static bool is_upload(const struct pool_result *result)

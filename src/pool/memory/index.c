@@ -5,18 +5,33 @@
  * A bucket has seven entries, and perhaps an overflow bucket behind it. Clients look names up without asking the
  * node: so an entry is one word, and stays where it is as long as its name exists, whatever object it leads to. A
  * bucket is removed only if it is the last of its chain, and empty.
+ *
+ * The hash has a key of the pool's own. Only who knows it can choose names that collide; such names make a chain long
+ * and its lookups slow, and nothing else.
  */
 #include "pool/memory/memory.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "base/siphash.h"
+
 #define ENTRY_BITS 48
+#define CHAIN_BITS 26  /* of a cursor: number of an entry in its chain; above: the chain */
 #define BLOCK_LEAD 16u /* zeroes before an overflow bucket, in its block */
 
-uint64_t pool_name_hash(const char *name, uint16_t length)
+uint64_t pool_name_hash(const uint64_t key[2], const char *name, uint16_t length)
 {
-	return pool_hash(name, length);
+	return siphash(key, name, length);
+}
+
+/* Returns how many buckets a chain may have. It has fewer, unless the region is damaged, and the chain a ring. */
+static uint64_t max_chain(const struct pool_region *r)
+{
+	uint64_t fit = r->size / sizeof(struct pool_bucket);
+	uint64_t most = (1u << CHAIN_BITS) / POOL_BUCKET_ENTRIES;
+
+	return fit < most ? fit : most;
 }
 
 uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets)
@@ -77,10 +92,10 @@ bool pool_index_find(const struct pool_core *core, const char *name, uint16_t le
 		     uint64_t *entry, uint64_t *object)
 {
 	const struct pool_region *r = &core->region;
-	uint64_t hash = pool_name_hash(name, length);
+	uint64_t hash = pool_name_hash(r->name_key, name, length);
 	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
 
-	for (unsigned int hops = 0; bucket != POOL_NOWHERE && hops < POOL_MAX_CHAIN; hops++) {
+	for (uint64_t hops = 0; bucket != POOL_NOWHERE && hops < max_chain(r); hops++) {
 		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++) {
 			uint64_t at = bucket + i * sizeof(uint64_t);
 			uint64_t word = pool_see(core, at);
@@ -99,9 +114,9 @@ bool pool_index_find(const struct pool_core *core, const char *name, uint16_t le
 
 /* Returns an empty entry of the chain, or POOL_NOWHERE and the last bucket of the chain. */
 static uint64_t empty_entry(const struct pool_core *core, uint64_t bucket, uint64_t *last,
-			    unsigned int *hops)
+			    uint64_t *hops)
 {
-	for (*hops = 0; bucket != POOL_NOWHERE && *hops < POOL_MAX_CHAIN; ++*hops) {
+	for (*hops = 0; bucket != POOL_NOWHERE && *hops < max_chain(&core->region); ++*hops) {
 		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++)
 			if (pool_see(core, bucket + i * sizeof(uint64_t)) == 0)
 				return bucket + i * sizeof(uint64_t);
@@ -129,13 +144,13 @@ static int add_bucket(struct pool_core *core, uint64_t last, uint64_t entry)
 int pool_index_add(struct pool_core *core, const char *name, uint16_t length, uint64_t object)
 {
 	const struct pool_region *r = &core->region;
-	uint64_t hash = pool_name_hash(name, length);
+	uint64_t hash = pool_name_hash(r->name_key, name, length);
 	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
 	uint64_t last = bucket, at;
-	unsigned int hops;
+	uint64_t hops;
 
 	at = empty_entry(core, bucket, &last, &hops);
-	if (at == POOL_NOWHERE && hops == POOL_MAX_CHAIN)
+	if (at == POOL_NOWHERE && hops == max_chain(r))
 		return -ENOSPC;
 	if (at == POOL_NOWHERE)
 		return add_bucket(core, last, pool_name_entry(hash, object));
@@ -164,7 +179,7 @@ static bool last_two(const struct pool_core *core, uint64_t bucket, uint64_t two
 	uint64_t next;
 
 	two[0] = two[1] = bucket;
-	for (unsigned int hops = 0; hops < POOL_MAX_CHAIN; hops++) {
+	for (uint64_t hops = 0; hops < max_chain(&core->region); hops++) {
 		next = next_bucket(core, two[1]);
 		if (next == POOL_NOWHERE)
 			break;
@@ -177,7 +192,7 @@ static bool last_two(const struct pool_core *core, uint64_t bucket, uint64_t two
 void pool_index_remove(struct pool_core *core, const char *name, uint16_t length, uint64_t entry)
 {
 	const struct pool_region *r = &core->region;
-	uint64_t hash = pool_name_hash(name, length);
+	uint64_t hash = pool_name_hash(r->name_key, name, length);
 	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
 	uint64_t two[2];
 
@@ -220,12 +235,12 @@ static bool is_named_object(const struct pool_region *r, uint64_t offset,
 
 uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length)
 {
-	uint64_t hash = pool_name_hash(name, length);
+	uint64_t hash = pool_name_hash(r->name_key, name, length);
 	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
 	struct pool_object object;
 	struct pool_stored stored;
 
-	for (unsigned int hops = 0; bucket != POOL_NOWHERE && hops < POOL_MAX_CHAIN; hops++) {
+	for (uint64_t hops = 0; bucket != POOL_NOWHERE && hops < max_chain(r); hops++) {
 		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++) {
 			uint64_t word = pool_word(r, bucket + i * sizeof(uint64_t));
 			uint64_t offset = pool_entry_offset(word);
@@ -239,42 +254,68 @@ uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t
 	return POOL_NOWHERE;
 }
 
-#define CHAIN_ENTRIES (POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES)
-
-/* Returns the bucket that a cursor is in, or POOL_NOWHERE if the chain is shorter. */
-static uint64_t bucket_of(const struct pool_region *r, uint64_t cursor)
+static uint64_t number_in_chain(uint64_t cursor)
 {
-	uint64_t bucket = r->index_at + cursor / CHAIN_ENTRIES * sizeof(struct pool_bucket);
-	uint64_t hops = cursor % CHAIN_ENTRIES / POOL_BUCKET_ENTRIES;
-
-	while (hops-- > 0 && bucket != POOL_NOWHERE)
-		bucket = region_next_bucket(r, bucket);
-	return bucket;
+	return cursor & ((1u << CHAIN_BITS) - 1);
 }
 
-uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor)
+static void walk_chain(struct pool_index_walk *w, uint64_t chain)
 {
+	w->cursor = chain << CHAIN_BITS;
+	w->bucket = chain < w->region->num_buckets
+			    ? w->region->index_at + chain * sizeof(struct pool_bucket)
+			    : POOL_NOWHERE;
+}
+
+void pool_index_walk(struct pool_index_walk *w, const struct pool_region *r, uint64_t cursor)
+{
+	uint64_t hops = number_in_chain(cursor) / POOL_BUCKET_ENTRIES;
+
+	w->region = r;
+	walk_chain(w, cursor >> CHAIN_BITS);
+	while (hops-- > 0 && w->bucket != POOL_NOWHERE)
+		w->bucket = region_next_bucket(r, w->bucket);
+	if (w->bucket != POOL_NOWHERE)
+		w->cursor = cursor;
+	else /* the chain is shorter by now */
+		walk_chain(w, (cursor >> CHAIN_BITS) + 1);
+}
+
+/* Goes to the entry behind: of the bucket, of the chain, or of the next chain. */
+static void walk_on(struct pool_index_walk *w)
+{
+	uint64_t number = number_in_chain(w->cursor) + 1, chain = w->cursor >> CHAIN_BITS;
+
+	w->cursor++;
+	if (number % POOL_BUCKET_ENTRIES != 0)
+		return;
+	w->bucket = number / POOL_BUCKET_ENTRIES < max_chain(w->region)
+			    ? region_next_bucket(w->region, w->bucket)
+			    : POOL_NOWHERE;
+	if (w->bucket == POOL_NOWHERE)
+		walk_chain(w, chain + 1);
+}
+
+uint64_t pool_index_step(struct pool_index_walk *w)
+{
+	uint64_t i = number_in_chain(w->cursor) % POOL_BUCKET_ENTRIES;
+	uint64_t word = pool_word(w->region, w->bucket + i * sizeof(uint64_t));
 	struct pool_object object;
 	struct pool_stored stored;
 
-	while (*cursor / CHAIN_ENTRIES < r->num_buckets) {
-		uint64_t bucket = bucket_of(r, *cursor);
-		uint64_t i = *cursor % POOL_BUCKET_ENTRIES;
-
-		if (bucket == POOL_NOWHERE) {
-			*cursor = (*cursor / CHAIN_ENTRIES + 1) * CHAIN_ENTRIES;
-			continue;
-		}
-		for (; i < POOL_BUCKET_ENTRIES; i++) {
-			uint64_t word = pool_word(r, bucket + i * sizeof(uint64_t));
-
-			++*cursor;
-			if (word != 0 &&
-			    is_named_object(r, pool_entry_offset(word), &object, &stored))
-				return pool_entry_offset(word);
-		}
-	}
+	walk_on(w);
+	if (word != 0 && is_named_object(w->region, pool_entry_offset(word), &object, &stored))
+		return pool_entry_offset(word);
 	return POOL_NOWHERE;
+}
+
+uint64_t pool_index_next(struct pool_index_walk *w)
+{
+	uint64_t found = POOL_NOWHERE;
+
+	while (found == POOL_NOWHERE && w->bucket != POOL_NOWHERE)
+		found = pool_index_step(w);
+	return found;
 }
 
 uint64_t pool_index_buckets(const struct pool_region *r)
@@ -284,7 +325,7 @@ uint64_t pool_index_buckets(const struct pool_region *r)
 	for (uint64_t i = 0; i < r->num_buckets; i++) {
 		uint64_t bucket = r->index_at + i * sizeof(struct pool_bucket);
 
-		for (unsigned int hops = 1; hops < POOL_MAX_CHAIN; hops++) {
+		for (uint64_t hops = 1; hops < max_chain(r); hops++) {
 			bucket = region_next_bucket(r, bucket);
 			if (bucket == POOL_NOWHERE)
 				break;

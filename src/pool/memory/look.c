@@ -5,13 +5,16 @@
 #include <errno.h>
 #include <string.h>
 
+#define LIST_STEPS                                                                                 \
+	(1u << 19) /* entries examined for one request, so that others are served meanwhile */
+
 static int find_object(const struct pool_region *r, const struct pool_request *request,
 		       struct pool_object *object, uint64_t *offset)
 {
 	struct stag_pool_ptr ptr;
 
 	if (pool_op_takes(request->op, POOL_TAKES_PTR))
-		return request->ptr.key == r->key
+		return request->ptr.key == r->key && !pool_scope_hides(r, request)
 			       ? pool_object_find(r, &request->ptr, object, offset)
 			       : -ENOENT;
 	*offset = pool_index_look(r, request->name, request->name_length);
@@ -68,6 +71,19 @@ void pool_look(const struct pool_region *r, const struct pool_request *request,
 
 /* ---- names ----------------------------------------------------------------------- */
 
+static bool is_listed(const struct pool_region *r, const struct pool_request *request,
+		      uint64_t offset)
+{
+	struct pool_object object;
+	struct pool_stored stored;
+
+	if (offset == POOL_NOWHERE)
+		return false;
+	memcpy(&object, r->at + offset, sizeof(object));
+	return pool_stored_read(&object, r->at + offset + sizeof(object), &stored) &&
+	       pool_scope_has_stored(request->scope, &stored);
+}
+
 /* Writes an entry to `to`. Returns its length, or 0 if there is no room. */
 static size_t list_one(const struct pool_region *r, uint64_t offset, uint64_t cursor, uint8_t *to,
 		       size_t room)
@@ -98,21 +114,30 @@ static size_t list_one(const struct pool_region *r, uint64_t offset, uint64_t cu
 	return size;
 }
 
-void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
-	       size_t room, struct pool_answer *answer)
+uint32_t pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
+		   size_t room, struct pool_answer *answer)
 {
-	uint64_t cursor = request->version, before = cursor, offset;
+	uint64_t before = request->version, offset;
+	struct pool_index_walk walk;
 	size_t used = 0, n;
+	bool full = false;
+	uint32_t steps;
 
 	*answer = (struct pool_answer){.sequence = request->sequence, .op = request->op};
-	while ((offset = pool_index_next(r, &cursor)) != POOL_NOWHERE) {
-		n = list_one(r, offset, cursor, (uint8_t *)to + used, room - used);
-		if (n == 0)
-			break;
-		used += n;
-		before = cursor;
+	pool_index_walk(&walk, r, request->version);
+	for (steps = 0; walk.bucket != POOL_NOWHERE && steps < LIST_STEPS; steps++) {
+		offset = pool_index_step(&walk);
+		if (is_listed(r, request, offset)) {
+			n = list_one(r, offset, walk.cursor, (uint8_t *)to + used, room - used);
+			full = n == 0;
+			if (full)
+				break;
+			used += n;
+		}
+		before = walk.cursor;
 	}
 	answer->bytes = to;
 	answer->length = (uint32_t)used;
-	answer->version = offset == POOL_NOWHERE ? 0 : before;
+	answer->version = walk.bucket == POOL_NOWHERE && !full ? 0 : before;
+	return steps;
 }

@@ -4,13 +4,15 @@
  *
  * Meanwhile an entry may change to another object, and the object that it led to may be gone, or replaced. A
  * name is absent only if a whole chain was read in which no entry has its tag. If an entry has the tag, but no
- * object of the name was read there, the lookup starts again; after TRIES of them the node has to be asked.
+ * object of the name was read there, the lookup starts again; after TRIES of them the node has to be asked. So it
+ * does about a long chain, of which each bucket costs a round trip.
  */
 #include "pool/memory/memory.h"
 
 #include <string.h>
 
 #define TRIES 8u
+#define HOPS  32u
 
 static void want_bucket(struct pool_lookup *l, uint64_t offset)
 {
@@ -34,7 +36,7 @@ void pool_lookup_start(struct pool_lookup *l, const struct pool_place *place, co
 		.name = name,
 		.name_length = name_length,
 		.hint = hint,
-		.hash = pool_name_hash(name, name_length),
+		.hash = pool_name_hash(place->name_key, name, name_length),
 	};
 	want_first(l);
 }
@@ -86,8 +88,10 @@ static enum pool_step lookup_next(struct pool_lookup *l)
 	if (l->bucket.next == 0)
 		return l->doubt ? lookup_again(l) : POOL_GONE;
 	offset = pool_entry_offset(l->bucket.next);
-	if (++l->hops >= POOL_MAX_CHAIN || offset > l->place.size - sizeof(struct pool_bucket))
+	if (offset > l->place.size - sizeof(struct pool_bucket))
 		return lookup_again(l);
+	if (++l->hops >= HOPS)
+		return POOL_ASK;
 	want_bucket(l, offset);
 	return POOL_MORE;
 }

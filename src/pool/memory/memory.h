@@ -21,6 +21,7 @@
  *     lookup.c   names, one-sided                      upload.c     values that come in pieces
  *     clients.c  outcomes of requests: exactly once    look.c       reads served by the node
  *     wire.c     messages                              map.c        the program's map of pointers
+ *     scope.c    users that may use some names only
  *
  * All of it is pure: no sockets, clocks, or threads; memory is allocated only when a core or a log is made. Everything in
  * the region may come from a record of a peer: no number found there is used before it has been checked.
@@ -41,16 +42,17 @@
 
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies");
 
-#define POOL_MAGIC	"StagPool"
-#define POOL_VERSION	1u
-#define POOL_PAGE	4096u
-#define POOL_SPAN_SHIFT 16u
-#define POOL_SPAN	(1u << POOL_SPAN_SHIFT)
-#define POOL_MIN_SIZE	(1ull << 20)
-#define POOL_MAX_SIZE	(1ull << 46)
-#define POOL_ALIGN	16u
-#define POOL_MAX_NAME	STAG_POOL_NAME_MAX
-#define POOL_MAX_VALUE	STAG_POOL_VALUE_MAX
+#define POOL_MAGIC	  "StagPool"
+#define POOL_VERSION	  2u
+#define POOL_PAGE	  4096u
+#define POOL_SPAN_SHIFT	  16u
+#define POOL_SPAN	  (1u << POOL_SPAN_SHIFT)
+#define POOL_MIN_SIZE	  (1ull << 20)
+#define POOL_MAX_SIZE	  (1ull << 46)
+#define POOL_ALIGN	  16u
+#define POOL_MAX_NAME	  STAG_POOL_NAME_MAX
+#define POOL_MAX_VALUE	  STAG_POOL_VALUE_MAX
+#define POOL_MAX_PREFIXES STAG_POOL_PREFIXES_MAX
 #define POOL_DIRECT_MAX                                                                            \
 	(256u                                                                                      \
 	 << 10) /* bytes of a value that is stored in its object; a longer one has a stub there */
@@ -59,7 +61,6 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_WINDOW	    64u	       /* outcomes that are kept for each client */
 #define POOL_MAX_UPLOADS    8u	       /* uploads in flight of one client */
 #define POOL_BUCKET_ENTRIES 7u
-#define POOL_MAX_CHAIN	    64u /* buckets in a chain */
 #define POOL_NOWHERE	    UINT64_MAX
 
 /*
@@ -87,8 +88,8 @@ struct pool_superblock {
 	uint64_t size;	  /* of the region */
 	uint64_t address; /* of the first byte, the same on every node */
 	uint8_t uuid[16];
-	uint64_t spans_at, index_at, clients_at, memory_at; /* offsets */
-	uint64_t num_spans, num_buckets, max_clients;
+	uint64_t name_key[2]; /* of the names' hash */
+	uint64_t num_buckets, max_clients;
 	uint64_t check; /* XXH3 of all above */
 	/* Changed by records. */
 	uint64_t objects;
@@ -177,7 +178,7 @@ struct pool_client {
 	struct pool_result results[POOL_WINDOW];
 };
 
-_Static_assert(sizeof(struct pool_superblock) == 160, "as it lies");
+_Static_assert(sizeof(struct pool_superblock) == 136, "as it lies");
 _Static_assert(sizeof(struct pool_span) == 16, "as it lies");
 _Static_assert(sizeof(struct pool_object) == 32, "as it lies");
 _Static_assert(sizeof(struct pool_bucket) == 64, "as it lies");
@@ -190,6 +191,7 @@ struct pool_region {
 	uint64_t size, address;
 	uint32_t key;
 	uint8_t uuid[16];
+	uint64_t name_key[2];
 	uint64_t spans_at, index_at, clients_at, memory_at;
 	uint64_t num_spans, num_buckets, max_clients;
 };
@@ -201,6 +203,7 @@ struct pool_format {
 	uint64_t address;
 	uint32_t key;
 	uint8_t uuid[16];
+	uint64_t name_key[2]; /* random: who does not know it cannot choose names that collide */
 	uint64_t max_clients; /* 0: 1024 */
 	uint64_t num_buckets; /* 0: size / 1024 */
 };
@@ -407,6 +410,12 @@ int pool_room_create(struct pool_core *core); /* scans the region */
 void pool_room_destroy(struct pool_core *core);
 
 /*
+ * Counts free spans in the region itself, for a node that has no core: reads at most `most` entries of the span table from *span on,
+ * adds to *free, and moves *span. Entries that no allocator wrote are counted as in use: memory that is being copied is not trusted.
+ */
+void pool_count_free(const struct pool_region *r, uint64_t *span, uint32_t most, uint64_t *free);
+
+/*
  * Returns the offset of a block of at least size bytes (at most POOL_BLOCK_MAX), or POOL_NOWHERE. Its bytes are
  * undefined.
  */
@@ -514,7 +523,7 @@ int pool_object_find(const struct pool_region *r, const struct stag_pool_ptr *pt
 
 /* ---- index.c, lookup.c ----------------------------------------------------------- */
 
-uint64_t pool_name_hash(const char *name, uint16_t length);
+uint64_t pool_name_hash(const uint64_t key[2], const char *name, uint16_t length);
 /* Returns the offset of the name's first bucket. */
 uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets);
 /* Returns the entry, tag and offset, of a name with this hash whose object is at this offset. */
@@ -532,8 +541,19 @@ int pool_index_add(struct pool_core *core, const char *name, uint16_t length, ui
 void pool_index_move(struct pool_core *core, uint64_t entry, uint64_t object);
 void pool_index_remove(struct pool_core *core, const char *name, uint16_t length, uint64_t entry);
 
-/* Returns the next named object in the region as it is, from *cursor (0: the first) on, or POOL_NOWHERE. */
-uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor);
+/* A walk through all entries of the region as it is. */
+struct pool_index_walk {
+	const struct pool_region *region;
+	uint64_t cursor; /* of the next entry; where a later walk can continue */
+	uint64_t bucket; /* the bucket of that entry; POOL_NOWHERE: the end */
+};
+
+/* Starts at a cursor; 0: at the first entry. */
+void pool_index_walk(struct pool_index_walk *walk, const struct pool_region *r, uint64_t cursor);
+/* Examines the next entry. Returns its object if it leads to one with a name, otherwise POOL_NOWHERE. */
+uint64_t pool_index_step(struct pool_index_walk *walk);
+/* Returns the next named object, or POOL_NOWHERE at the end. */
+uint64_t pool_index_next(struct pool_index_walk *walk);
 /* Returns the object of a name in the region as it is, or POOL_NOWHERE. */
 uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length);
 uint64_t pool_index_buckets(const struct pool_region *r); /* number of overflow buckets */
@@ -541,6 +561,7 @@ uint64_t pool_index_buckets(const struct pool_region *r); /* number of overflow 
 /* A region, as a client knows it. */
 struct pool_place {
 	uint64_t base, size, index_at, num_buckets;
+	uint64_t name_key[2];
 	uint32_t key;
 };
 
@@ -573,6 +594,9 @@ struct pool_who {
 	uint64_t id[2];
 	uint64_t who;
 	uint32_t slot;
+	uint32_t leave; /* slots that it leaves to others, if it needs a new one */
+	uint64_t
+		acknowledged; /* sequence up to which a new slot of it knows nothing, and repeats nothing */
 };
 
 enum pool_seen {
@@ -589,6 +613,9 @@ uint64_t pool_client_who(const struct pool_core *core, uint32_t slot);
 int pool_client_add(struct pool_core *core,
 		    struct pool_who *who); /* sets who->slot; -ENOSPC, -EUSERS */
 void pool_client_remove(struct pool_core *core, uint32_t slot);
+uint64_t pool_client_room(const struct pool_core *core); /* free slots */
+/* Returns the highest sequence number that the client in this slot has used. */
+uint64_t pool_client_last(const struct pool_core *core, uint32_t slot);
 /*
  * acknowledged: as in the request. A request that was carried out is never carried out again, whatever
  * `acknowledged` is.
@@ -614,6 +641,8 @@ enum pool_op {
 	POOL_OP_FORGET, /* the node of this name is to be removed from the roll */
 	POOL_OP_FRESH, /* query whether the node is still primary; answered only within its lease */
 	POOL_OP_STAGING, /* never requested: announces slots that the client may write to (protocol.h) */
+	POOL_OP_ENROL, /* the client gets a slot for the outcomes of its changes, unless it has one */
+	POOL_OP_EVENTS, /* query of the nodes' logs after version (an id): the answer's bytes are struct node_event */
 	POOL_OP_MAX,
 };
 
@@ -640,12 +669,23 @@ enum pool_handler {
 	POOL_DO_CHANGE =
 		1, /* of objects. Sequenced: sent again to the next primary, and carried out exactly once */
 	POOL_DO_ATTACH, /* pool_change(), too: changes the table of clients */
+	POOL_DO_ENROL,	/* likewise */
 	POOL_DO_DETACH, /* likewise */
 	POOL_DO_READ,	/* of a value */
 	POOL_DO_LIST,
 	POOL_DO_NODES,
+	POOL_DO_EVENTS,
 	POOL_DO_ADMINISTER,
 	POOL_DO_FRESH,
+};
+
+/* What an operation reaches that a user's prefixes can limit. */
+enum pool_reach {
+	POOL_REACH_NOTHING, /* no value and no name of one */
+	POOL_REACH_NAME,    /* the value of the request's name */
+	POOL_REACH_PTR,	    /* the value of the request's pointer */
+	POOL_REACH_NEW,	    /* a new value without a name */
+	POOL_REACH_NAMES,   /* all names */
 };
 
 struct pool_operation {
@@ -653,6 +693,7 @@ struct pool_operation {
 	uint8_t takes;	  /* operands: enum pool_takes */
 	uint8_t flags;	  /* enum pool_request_flags that are allowed */
 	uint8_t rights;	  /* STAG_POOL_RIGHT_* that the user needs */
+	uint8_t reach;	  /* enum pool_reach */
 	uint8_t handler;  /* enum pool_handler */
 };
 
@@ -719,13 +760,16 @@ struct pool_request {
 	const char *name;
 	const void
 		*value; /* must not change while the request is carried out; NULL: not here yet */
-	uint64_t hash;	/* of the body, with POOL_UPLOADED; not on the wire */
+	/* Not on the wire: */
+	uint64_t hash;			/* of the body, with POOL_UPLOADED */
+	const struct pool_scope *scope; /* of the user; NULL: everything */
 };
 
 struct pool_answer {
 	uint64_t sequence;
-	uint64_t version; /* of the object; in POOL_OP_LIST the next cursor, 0 at the end */
-	uint32_t status;  /* errno value */
+	uint64_t
+		version; /* of the object; in POOL_OP_LIST the next cursor, 0 at the end. A page may be empty before the end */
+	uint32_t status; /* errno value */
 	uint8_t op;
 	uint32_t length; /* of bytes */
 	struct stag_pool_ptr ptr;
@@ -763,6 +807,23 @@ int pool_message_extend(void *at, size_t room, size_t *used, size_t more);
 int pool_message_read(const void *at, size_t length, size_t *where, struct pool_message *message);
 int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *request);
 int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer);
+
+/* ---- scope.c --------------------------------------------------------------------- */
+
+/* The prefixes to which the names that a user may use are limited. */
+struct pool_scope {
+	unsigned int count;
+	char prefixes[POOL_MAX_PREFIXES][POOL_MAX_NAME + 1];
+};
+
+/* Returns whether the name is in the scope; NULL has all names. */
+bool pool_scope_has(const struct pool_scope *scope, const char *name, size_t length);
+/* The same for a value: one without a name is in no scope. */
+bool pool_scope_has_stored(const struct pool_scope *scope, const struct pool_stored *stored);
+/* Returns whether the request's scope allows it, as far as its name and operation tell; pointers are checked with what they lead to. */
+bool pool_scope_allows(const struct pool_request *request);
+/* Returns whether the request's pointer leads to a value that is outside of its scope, in the region as it is. */
+bool pool_scope_hides(const struct pool_region *r, const struct pool_request *request);
 
 /* ---- ops.c, upload.c ------------------------------------------------------------- */
 
@@ -835,9 +896,9 @@ struct pool_listed {
 	uint16_t reserved[3];
 };
 
-/* Serves LIST: as many names as have room at `to`. */
-void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
-	       size_t room, struct pool_answer *answer);
+/* Serves LIST: as many names as have room at `to`. Returns how many entries of the index it has examined. */
+uint32_t pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
+		   size_t room, struct pool_answer *answer);
 
 #define POOL_LOG_MIN (1u << 20) /* bytes: room for three of the longest records */
 

@@ -18,21 +18,24 @@
 #define EXCL  POOL_EXCLUSIVE
 
 const struct pool_operation pool_operations[POOL_OP_MAX] = {
-	/*                      name      operands      flags       rights  handler */
-	[STAG_POOL_INSERT] = {"insert", VALUE, 0, WR, POOL_DO_CHANGE},
-	[STAG_POOL_UPDATE] = {"update", PTR | VALUE, CMP, WR, POOL_DO_CHANGE},
-	[STAG_POOL_READ] = {"read", PTR | ROOM, 0, RD, POOL_DO_READ},
-	[STAG_POOL_DELETE] = {"delete", PTR, CMP, WR, POOL_DO_CHANGE},
-	[STAG_POOL_PUT] = {"put", NAME | VALUE, CMP | EXCL, WR, POOL_DO_CHANGE},
-	[STAG_POOL_GET] = {"get", NAME | ROOM, 0, RD, POOL_DO_READ},
-	[STAG_POOL_REMOVE] = {"remove", NAME, CMP, WR, POOL_DO_CHANGE},
-	[POOL_OP_ATTACH] = {"attach", 0, 0, 0, POOL_DO_ATTACH},
-	[POOL_OP_DETACH] = {"detach", 0, 0, WR, POOL_DO_DETACH},
-	[POOL_OP_LIST] = {"list", ROOM, 0, RD, POOL_DO_LIST},
-	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, POOL_DO_NODES},
-	[POOL_OP_SWITCH] = {"switch", POOL_TAKES_ANY_NAME, 0, ADMIN, POOL_DO_ADMINISTER},
-	[POOL_OP_FORGET] = {"forget", NAME, 0, ADMIN, POOL_DO_ADMINISTER},
-	[POOL_OP_FRESH] = {"fresh", 0, 0, RD, POOL_DO_FRESH},
+	/*                      name      operands      flags       rights  reach  handler */
+	[STAG_POOL_INSERT] = {"insert", VALUE, 0, WR, POOL_REACH_NEW, POOL_DO_CHANGE},
+	[STAG_POOL_UPDATE] = {"update", PTR | VALUE, CMP, WR, POOL_REACH_PTR, POOL_DO_CHANGE},
+	[STAG_POOL_READ] = {"read", PTR | ROOM, 0, RD, POOL_REACH_PTR, POOL_DO_READ},
+	[STAG_POOL_DELETE] = {"delete", PTR, CMP, WR, POOL_REACH_PTR, POOL_DO_CHANGE},
+	[STAG_POOL_PUT] = {"put", NAME | VALUE, CMP | EXCL, WR, POOL_REACH_NAME, POOL_DO_CHANGE},
+	[STAG_POOL_GET] = {"get", NAME | ROOM, 0, RD, POOL_REACH_NAME, POOL_DO_READ},
+	[STAG_POOL_REMOVE] = {"remove", NAME, CMP, WR, POOL_REACH_NAME, POOL_DO_CHANGE},
+	[POOL_OP_ATTACH] = {"attach", 0, 0, 0, POOL_REACH_NOTHING, POOL_DO_ATTACH},
+	[POOL_OP_DETACH] = {"detach", 0, 0, WR, POOL_REACH_NOTHING, POOL_DO_DETACH},
+	[POOL_OP_LIST] = {"list", ROOM, 0, RD, POOL_REACH_NAMES, POOL_DO_LIST},
+	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, POOL_REACH_NOTHING, POOL_DO_NODES},
+	[POOL_OP_SWITCH] = {"switch", POOL_TAKES_ANY_NAME, 0, ADMIN, POOL_REACH_NOTHING,
+			    POOL_DO_ADMINISTER},
+	[POOL_OP_FORGET] = {"forget", NAME, 0, ADMIN, POOL_REACH_NOTHING, POOL_DO_ADMINISTER},
+	[POOL_OP_FRESH] = {"fresh", 0, 0, RD, POOL_REACH_NOTHING, POOL_DO_FRESH},
+	[POOL_OP_EVENTS] = {"events", ROOM, 0, ADMIN, POOL_REACH_NOTHING, POOL_DO_EVENTS},
+	[POOL_OP_ENROL] = {"enrol", 0, 0, WR, POOL_REACH_NOTHING, POOL_DO_ENROL},
 };
 
 uint8_t pool_op_implied(bool has_value, bool has_ptr)

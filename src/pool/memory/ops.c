@@ -61,14 +61,16 @@ static uint32_t value_length(const struct target *t)
 				  : t->header.length - t->stored.prefix;
 }
 
-static int find_by_ptr(const struct pool_core *core, const struct stag_pool_ptr *ptr,
+static int find_by_ptr(const struct pool_core *core, const struct pool_request *request,
 		       struct target *t)
 {
+	const struct stag_pool_ptr *ptr = &request->ptr;
 	uint64_t offset = pool_offset(&core->region, ptr->address);
 	uint64_t object;
 
 	if (offset == POOL_NOWHERE || ptr->key != core->region.key || ptr->generation == 0 ||
-	    !see_target(core, offset, ptr->generation, t))
+	    !see_target(core, offset, ptr->generation, t) ||
+	    !pool_scope_has_stored(request->scope, &t->stored))
 		return -ENOENT;
 	if (t->stored.name &&
 	    (!pool_index_find(core, t->stored.name, t->stored.name_length, &t->entry, &object) ||
@@ -95,7 +97,7 @@ static int find_target(const struct pool_core *core, const struct pool_request *
 {
 	if (pool_op_takes(request->op, POOL_TAKES_NAME))
 		return find_by_name(core, request, t);
-	return find_by_ptr(core, &request->ptr, t);
+	return find_by_ptr(core, request, t);
 }
 
 /* ---- writing --------------------------------------------------------------------- */
@@ -540,7 +542,7 @@ int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_
 	rc = pool_begin(core, &build, at, room, inline_length(request));
 	if (rc != 0)
 		return rc;
-	if (request->op == POOL_OP_ATTACH)
+	if (request->op == POOL_OP_ATTACH || request->op == POOL_OP_ENROL)
 		rc = attach_client(core, who, request, used, answer);
 	else if (request->op == POOL_OP_DETACH)
 		rc = detach_client(core, who, used, answer);

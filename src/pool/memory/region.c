@@ -4,8 +4,7 @@
  *
  *         superblock | client directory | span table | index | spans ...
  *
- * The superblock has the size of each part, from which their places follow: a superblock with other places is
- * refused.
+ * The superblock has the number of buckets and of clients, from which the places of all parts follow.
  */
 #include "pool/memory/memory.h"
 
@@ -62,11 +61,7 @@ static void write_superblock(const struct pool_region *r)
 		.key = r->key,
 		.size = r->size,
 		.address = r->address,
-		.spans_at = r->spans_at,
-		.index_at = r->index_at,
-		.clients_at = r->clients_at,
-		.memory_at = r->memory_at,
-		.num_spans = r->num_spans,
+		.name_key = {r->name_key[0], r->name_key[1]},
 		.num_buckets = r->num_buckets,
 		.max_clients = r->max_clients,
 	};
@@ -82,6 +77,7 @@ int pool_region_format(struct pool_region *r, void *at, const struct pool_format
 		.size = format->size,
 		.address = format->address,
 		.key = format->key,
+		.name_key = {format->name_key[0], format->name_key[1]},
 		.max_clients = format->max_clients ? format->max_clients : DEFAULT_CLIENTS,
 		.num_buckets =
 			format->num_buckets ? format->num_buckets : format->size / BYTES_PER_BUCKET,
@@ -114,9 +110,8 @@ int pool_region_adopt(struct pool_region *r, void *at, uint64_t size)
 	new.max_clients = sb->max_clients;
 	new.num_buckets = sb->num_buckets;
 	memcpy(new.uuid, sb->uuid, sizeof(new.uuid));
-	if (lay_out(&new) != 0 || sb->clients_at != new.clients_at ||
-	    sb->spans_at != new.spans_at || sb->index_at != new.index_at ||
-	    sb->memory_at != new.memory_at || sb->num_spans != new.num_spans)
+	memcpy(new.name_key, sb->name_key, sizeof(new.name_key));
+	if (lay_out(&new) != 0)
 		return -EBADMSG;
 	*r = new;
 	return 0;

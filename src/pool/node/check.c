@@ -67,7 +67,7 @@ static int fail_unless_users(const struct stag_pool_node_attr *attr)
 	int rc = 0;
 
 	if (attr->secret)
-		rc = users_make(&users, attr->secret, attr->users, attr->num_users);
+		rc = users_make(&users, attr->secret, attr->also, attr->users, attr->num_users);
 	if (attr->secret && rc == 0)
 		users_free(&users);
 	return rc;
@@ -86,6 +86,10 @@ STAG_EXPORT int stag_pool_node_check(const struct stag_pool_node_attr *attr)
 		rc = fail_unless_roll(attr->roll);
 	if (rc == 0)
 		rc = fail_unless_users(attr);
+	if (rc == 0)
+		rc = -pool_tls_check(
+			attr->tls,
+			&(struct pool_tls_files){attr->tls_cert, attr->tls_key, attr->tls_ca});
 	return -rc;
 }
 

@@ -2,7 +2,7 @@
 /*
  * conn.c - a connection of a node: its queue pair, its messages, its end.
  *
- * All connections share one completion queue, which has room for everything that can be in flight. Any failure
+ * All clients share one completion queue, all nodes another; each has room for everything that can be in flight. Any failure
  * ends the connection; its memory stays until the end of the round.
  */
 #include "pool/node/node.h"
@@ -49,6 +49,8 @@ static void message_sent(struct node_work *w, const struct ibv_wc *wc)
 
 	(void)wc;
 	list_add_tail(&c->out, &m->link);
+	c->unsent--;
+	c->sent_at = c->node->now;
 	if (c->ops->sent)
 		c->ops->sent(c);
 }
@@ -117,38 +119,26 @@ int node_conn_send(struct node_conn *c, struct node_message *m)
 	if (rc != 0)
 		node_conn_leave(
 			c); /* the queue has room for all messages: more is a protocol fault */
+	else if (c->unsent++ == 0)
+		c->sent_at = c->node->now;
 	return rc;
-}
-
-int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t length, uint64_t to,
-			   uint32_t rkey)
-{
-	struct ibv_sge sge = {(uintptr_t)bytes, length, 0};
-	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&c->lost,
-				 .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = IBV_WR_RDMA_WRITE,
-				 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
-				 .wr.rdma = {to, rkey}};
-
-	return node_conn_post(c, &wr);
 }
 
 /* ---- life cycle ------------------------------------------------------------------------------ */
 
-static int grow_cq(struct stag_pool_node *n, int more)
+static int grow_cq(struct node_cq *q, int more)
 {
-	int size = n->adapter.cq_size, rc;
+	int size = q->size, rc;
 
-	while (size - n->adapter.cq_used < more)
+	while (size - q->used < more)
 		size *= 2;
-	if (size != n->adapter.cq_size) {
-		rc = ibv_resize_cq(n->adapter.cq, size);
+	if (size != q->size) {
+		rc = ibv_resize_cq(q->cq, size);
 		if (rc != 0)
 			return -rc;
-		n->adapter.cq_size = size;
+		q->size = size;
 	}
-	n->adapter.cq_used += more;
+	q->used += more;
 	return 0;
 }
 
@@ -192,11 +182,10 @@ static void free_messages(struct node_conn *c)
 
 static int make_queues(struct node_conn *c, struct ibv_pd *pd)
 {
-	struct stag_pool_node *n = c->node;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.send_cq = n->adapter.cq,
-		.recv_cq = n->adapter.cq,
+		.send_cq = c->cq->cq,
+		.recv_cq = c->cq->cq,
 		.cap = {.max_send_wr = c->depth + c->sends,
 			.max_recv_wr = c->depth,
 			.max_send_sge = 1,
@@ -223,13 +212,14 @@ void node_conn_begin(struct node_conn *c, struct stag_pool_node *n, const struct
 	id->context = c;
 }
 
-int node_conn_prepare(struct node_conn *c, struct ibv_pd *pd, unsigned int depth,
-		      unsigned int sends)
+int node_conn_prepare(struct node_conn *c, struct node_cq *cq, struct ibv_pd *pd,
+		      unsigned int depth, unsigned int sends)
 {
-	int rc = grow_cq(c->node, (int)(2 * depth + sends));
+	int rc = grow_cq(cq, (int)(2 * depth + sends));
 
 	if (rc != 0)
 		return rc;
+	c->cq = cq;
 	c->depth = depth;
 	c->sends = sends;
 	rc = make_messages(c, pd);
@@ -256,7 +246,8 @@ static void node_conn_free(struct node_conn *c)
 	if (id->qp)
 		rdma_destroy_qp(id);
 	free_messages(c);
-	c->node->adapter.cq_used -= (int)(2 * c->depth + c->sends);
+	if (c->cq)
+		c->cq->used -= (int)(2 * c->depth + c->sends);
 	c->ops->free(c);
 	rdma_destroy_id(id);
 }

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "pool/admit/tls.h"
 
 #define AGAIN	  (5 * NS_PER_MS) /* doubled after each failure, */
 #define MAX_TRIES 6		  /* up to 320 ms */
@@ -53,12 +54,22 @@ static const unsigned int comes_from[] = {
 	[FOLLOW_STREAMING] = FROM(LINKED) | FROM(CATCHING_UP),
 };
 
+static bool applies_records(const struct follow *f)
+{
+	return f->state == FOLLOW_COPYING || f->state == FOLLOW_CATCHING_UP ||
+	       f->state == FOLLOW_STREAMING;
+}
+
 void follow_become(struct follow *f, enum follow_state state)
 {
 	assert(comes_from[state] & 1u << f->state);
 	log_debug("node %s: link to seat %u: %s -> %s", f->conn.node->conf.name, f->seat,
 		  state_names[f->state], state_names[state]);
 	f->state = state;
+	if (applies_records(f))
+		pulse_set_primary(f->conn.node, f);
+	else
+		pulse_forget_primary(f->conn.node, f);
 }
 
 static void schedule_retry(struct stag_pool_node *n)
@@ -84,12 +95,6 @@ int follow_send(struct follow *f, const union link_message *said)
 
 /* ---- the ring ------------------------------------------------------------------------------ */
 
-static bool applies_records(const struct follow *f)
-{
-	return f->state == FOLLOW_COPYING || f->state == FOLLOW_CATCHING_UP ||
-	       f->state == FOLLOW_STREAMING;
-}
-
 static void record_torn(struct follow *f, int rc)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -98,7 +103,7 @@ static void record_torn(struct follow *f, int rc)
 		 (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
 	follow_become(f, FOLLOW_IDLE);
 	node_conn_leave(&f->conn);
-	role_torn(&n->role, n->now);
+	ROLE_EVENT(n, role_torn(&n->role, n->now));
 	node_act(n);
 }
 
@@ -122,33 +127,18 @@ static void drain_all(struct follow *f)
 	while (f->state == FOLLOW_STREAMING && rc > 0)
 		rc = pool_ring_drain(&f->ring, &n->memory.region, &f->staging, MANY);
 	if (rc < 0)
-		role_torn(&n->role, n->now);
+		ROLE_EVENT(n, role_torn(&n->role, n->now));
 }
 
-static void send_echo(struct follow *f)
+static void report_applied(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	f->echo.applied = f->ring.get;
-	f->echo.number = pool_superblock(&n->memory.region)->number;
-	f->echo.check = link_check(&f->echo, sizeof(f->echo) / 8);
-	if (node_conn_inline_write(&f->conn, &f->echo, sizeof(f->echo), f->welcome.echo,
-				   f->welcome.echo_rkey) == 0)
+	if (pulse_report_applied(f, f->ring.get, pool_superblock(&n->memory.region)->number) == 0)
 		f->told = f->ring.get;
 }
 
 /* ---- heartbeats ------------------------------------------------------------------------------- */
-
-void follow_echo(struct stag_pool_node *n, const struct role_action *a)
-{
-	struct follow *f = n->primary.link;
-
-	if (!f || f->cut || f->conn.over || !applies_records(f))
-		return;
-	f->echo.sent = a->time;
-	f->echo.epoch = a->epoch;
-	send_echo(f);
-}
 
 /* Reads the heartbeat first, the clock then (role.h). */
 static void read_heartbeat(struct follow *f)
@@ -164,11 +154,19 @@ static void read_heartbeat(struct follow *f)
 	f->since = n->now;
 	f->settled = beat.settled;
 	n->loop.busy = true;
-	role_heard(&n->role, node_read_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
+	ROLE_EVENT(n, role_heard(&n->role, node_read_clock(n), f->seat, beat.epoch, beat.sent,
+				 beat.revision));
 	node_act(n);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------ */
+
+bool follow_knows_secrets(const struct follow *f)
+{
+	return applies_records(f) || f->state == FOLLOW_LINKED
+		       ? f->welcome.features & LINK_KNOWS_SECRETS
+		       : false;
+}
 
 static void handle_welcome(struct follow *f, const struct link_welcome *w)
 {
@@ -181,6 +179,12 @@ static void handle_welcome(struct follow *f, const struct link_welcome *w)
 	}
 	f->welcome = *w;
 	n->primary.tries = 0;
+	secret_was_accepted(n);
+	if (follow_knows_secrets(f)) {
+		union link_message said = secrets_to_tell(n);
+
+		follow_send(f, &said);
+	}
 	watch_begin(n, f->seat, w->life);
 	f->ring = (struct pool_ring){f->ring_at, n->conf.log_size, w->position};
 	f->told = w->position;
@@ -188,7 +192,7 @@ static void handle_welcome(struct follow *f, const struct link_welcome *w)
 		follow_become(f, FOLLOW_STREAMING);
 		return;
 	}
-	role_copying(&n->role, n->now);
+	ROLE_EVENT(n, role_copying(&n->role, n->now));
 	node_act(n);
 	sb->number = w->number;
 	sb->epoch = w->epoch;
@@ -209,13 +213,17 @@ static void follow_received(struct node_conn *c, struct node_message *m)
 	node_conn_receive(c, m);
 	if (heard.what == LINK_WELCOME) {
 		handle_welcome(f, &heard.welcome);
+	} else if (heard.what == LINK_EVENT_TAKEN) {
+		f->telling = false;
 	} else if (heard.what == LINK_HASHES) {
 		copy_hashes(f, &heard.hashes);
 	} else if (heard.what == LINK_CATCH_UP) {
 		copy_catch_up(f, heard.number.number);
+	} else if (heard.what == LINK_SECRETS) {
+		f->secrets = heard.secrets;
 	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_STREAMING) {
-		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision,
-			      heard.number.leaves);
+		ROLE_EVENT(n, role_handover(&n->role, n->now, epoch, heard.number.number,
+					    heard.number.revision, heard.number.leaves));
 		node_act(n);
 	} else {
 		node_conn_leave(c);
@@ -275,6 +283,7 @@ static void send_hello(struct follow *f)
 			  .staging = (uintptr_t)f->staging.at,
 			  .staging_rkey = f->staging_mr ? f->staging_mr->rkey : 0,
 			  .order = n->conf.us.order,
+			  .features = LINK_KNOWS_SECRETS,
 			  .region_rkey = f->region_mr->rkey}};
 
 	memcpy(said.hello.address, n->conf.us.address, sizeof(n->conf.us.address));
@@ -319,6 +328,7 @@ static void fence_link(struct follow *f)
 	if (f->cut)
 		return;
 	f->cut = true;
+	pulse_forget_primary(f->conn.node, f);
 	if (f->conn.id->qp)
 		ibv_modify_qp(f->conn.id->qp, &attr, IBV_QP_STATE);
 	drain_all(f);
@@ -360,7 +370,8 @@ static int open_queues(struct follow *f)
 	f->pd = ibv_alloc_pd(f->conn.node->adapter.context);
 	if (!f->pd)
 		return -ENOMEM;
-	rc = node_conn_prepare(&f->conn, f->pd, LINK_DEPTH, NUM_SENDS);
+	rc = node_conn_prepare(&f->conn, &f->conn.node->adapter.links, f->pd, LINK_DEPTH,
+			       NUM_SENDS);
 	return rc == 0 ? rdma_resolve_route(f->conn.id, RESOLVE) : rc;
 }
 
@@ -368,10 +379,9 @@ static int open_queues(struct follow *f)
 static int check_welcome(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
-	const struct user *us = users_find_node(&n->users);
 	struct link_facts facts;
 	const void *at;
-	int rc = admit_hear_welcome(&f->session, us->secret, said->private_data,
+	int rc = admit_hear_welcome(&f->session, secret_to_prove(n), said->private_data,
 				    said->private_data_len, &at);
 
 	if (rc < 0)
@@ -399,7 +409,29 @@ static int check_welcome(struct follow *f, const struct rdma_conn_param *said)
 static void refuse_to_follow(struct stag_pool_node *n, const char *why)
 {
 	n->primary.seat = -1;
-	role_refuse(&n->role, why);
+	ROLE_EVENT(n, role_refuse(&n->role, why));
+}
+
+static void log_tls_error(const struct follow *f, int status)
+{
+	struct stag_pool_node *n = f->conn.node;
+	const char *why = pool_tls_why(&n->tls.visitor, status);
+
+	if (why)
+		node_log(n, LOG_LEVEL_WARN, "cannot follow the primary at %s: %s",
+			 n->role.roll.members[f->seat].address, why);
+}
+
+/* If the primary does not accept the secret that we have proven, there may be another one. */
+static void note_refusal(struct follow *f, const struct rdma_conn_param *said)
+{
+	struct stag_pool_node *n = f->conn.node;
+	const void *at;
+
+	if (f->state == FOLLOW_PROOF && n->primary.link == f &&
+	    admit_hear_welcome(&f->session, secret_to_prove(n), said->private_data,
+			       said->private_data_len, &at) == -EACCES)
+		secret_was_refused(n);
 }
 
 static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
@@ -415,7 +447,14 @@ static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
 		rc = connect_now(f);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
+		note_refusal(f, &e->param.conn);
 		connect_proof(f, &e->param.conn);
+		break;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+		if (e->status == -EACCES && c->node->tls.by_key)
+			secret_was_refused(c->node);
+		log_tls_error(f, e->status);
+		rc = -ECONNRESET;
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		c->up = true;
@@ -452,6 +491,13 @@ static struct follow *create_follow(struct stag_pool_node *n, enum follow_state 
 	struct rdma_cm_id *id;
 
 	if (!f || rdma_create_id(n->adapter.events, &id, NULL, RDMA_PS_TCP) != 0) {
+		free(f);
+		return NULL;
+	}
+	if (pool_tls_prepare(&n->tls.visitor, id, n->role.roll.members[n->primary.seat].address) !=
+	    0) {
+		node_log(n, LOG_LEVEL_WARN, "cannot follow the primary: %s", stag_pool_error());
+		rdma_destroy_id(id);
 		free(f);
 		return NULL;
 	}
@@ -517,7 +563,6 @@ static void connect_hello(struct stag_pool_node *n)
 static void connect_proof(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
-	const struct user *us = users_find_node(&n->users);
 	char primary[ROLL_ADDRESS_LEN];
 	struct follow *next = NULL;
 	uint64_t epoch;
@@ -530,8 +575,12 @@ static void connect_proof(struct follow *f, const struct rdma_conn_param *said)
 	next->session = f->session;
 	next->to = f->to;
 	next->greeting_len =
-		admit_say_proof(&next->session, us->secret, said->private_data,
+		admit_say_proof(&next->session, secret_to_prove(n), said->private_data,
 				said->private_data_len, &epoch, primary, next->greeting);
+	if (next->greeting_len == -EPROTONOSUPPORT)
+		node_log(n, LOG_LEVEL_WARN,
+			 "cannot follow the primary: it speaks another version of the pool's "
+			 "protocol");
 	start_connect(n, next);
 }
 
@@ -560,6 +609,18 @@ void follow_fence(struct stag_pool_node *n)
 	follow_end(n);
 }
 
+/* Sends the next line of our log to the primary, which keeps those of all nodes. */
+static void tell_event(struct follow *f)
+{
+	union link_message said = {.event = {.what = LINK_EVENT}};
+
+	if (f->telling || !(f->welcome.features & LINK_TAKES_EVENTS))
+		return;
+	f->telling = events_next_own(&f->conn.node->events, &f->told_event, &said.event.event);
+	if (f->telling)
+		follow_send(f, &said);
+}
+
 void follow_poll(struct stag_pool_node *n)
 {
 	struct follow *f = n->primary.link;
@@ -577,12 +638,14 @@ void follow_poll(struct stag_pool_node *n)
 		return;
 	read_heartbeat(f);
 	f = n->primary.link; /* the heartbeat may have ended the link */
-	if (!f || f->conn.over)
+	if (!f || f->conn.over || !applies_records(f))
 		return;
 	if (copy_lets_apply(f, &most))
 		drain_ring(f, most);
 	if (!f->conn.over)
 		copy_step(f);
 	if (!f->conn.over && f->ring.get != f->told)
-		send_echo(f);
+		report_applied(f);
+	if (!f->conn.over)
+		tell_event(f);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * link.c - a primary and its standbys: records to their rings, confirmations, heartbeats.
+ * link.c - a primary and its standbys: records to their rings, confirmations.
  *
  * All records of a round go in one RDMA Write (two where the ring wraps), followed by an RDMA Read: the standby's
  * adapter answers the read after it has placed what came before. So the completion of the read confirms the
@@ -21,7 +21,7 @@ static struct standby *to_link(struct node_conn *c)
 	return container_of(c, struct standby, conn);
 }
 
-static int send_message(struct standby *l, const union link_message *said)
+int link_send(struct standby *l, const union link_message *said)
 {
 	struct node_message *m = node_conn_message(&l->conn);
 	int rc;
@@ -59,7 +59,8 @@ static void send_welcome(struct standby *l, bool resync)
 					       .position = n->memory.settled,
 					       .number = pool_superblock(&n->memory.region)->number,
 					       .epoch = pool_superblock(&n->memory.region)->epoch,
-					       .seat = (uint32_t)l->seat}};
+					       .seat = (uint32_t)l->seat,
+					       .features = LINK_KNOWS_SECRETS | LINK_TAKES_EVENTS}};
 
 	memcpy(said.welcome.life, n->proof.own.token, sizeof(said.welcome.life));
 	if (node_staging_mirror(l) != 0) {
@@ -68,7 +69,11 @@ static void send_welcome(struct standby *l, bool resync)
 	}
 	l->sent = l->applied = n->memory.settled;
 	l->number = said.welcome.number;
-	send_message(l, &said);
+	link_send(l, &said);
+	if (l->hello.features & LINK_KNOWS_SECRETS) {
+		said = secrets_to_tell(n);
+		link_send(l, &said);
+	}
 }
 
 static void stop_waiting(struct standby *l)
@@ -88,7 +93,8 @@ static void link_up(struct standby *l, unsigned int seat)
 		node_conn_leave(&l->conn);
 		return;
 	}
-	rc = role_link_up(&n->role, n->now, seat, l->hello.synced, l->hello.epoch, l->hello.number);
+	ROLE_EVENT(n, rc = role_link_up(&n->role, n->now, seat, l->hello.synced, l->hello.epoch,
+					l->hello.number));
 	if (rc != 0) {
 		node_conn_leave(&l->conn);
 		node_act(n);
@@ -97,6 +103,7 @@ static void link_up(struct standby *l, unsigned int seat)
 	l->seat = (int)seat;
 	stop_waiting(l);
 	n->standbys.links[seat] = l;
+	pulse_set_standby(n, seat, l);
 	send_welcome(l, !n->role.peers[seat].ready);
 	node_log(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
 		 n->role.peers[seat].ready ? "" : ", to be resynchronised");
@@ -108,7 +115,7 @@ static void find_seat(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct roll_member m = {.order = l->hello.order};
-	int seat = roll_seat(&n->role.roll, l->name);
+	int seat = roll_seat(&n->role.roll, l->name), rc;
 
 	memcpy(m.name, l->name, sizeof(m.name));
 	memcpy(m.address, l->hello.address, strnlen(l->hello.address, sizeof(m.address) - 1));
@@ -118,7 +125,8 @@ static void find_seat(struct standby *l)
 	}
 	n->standbys.num_waiting += !l->waiting;
 	l->waiting = true;
-	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
+	ROLE_EVENT(n, rc = role_join(&n->role, n->now, &m));
+	if (rc == -ENOSPC) {
 		node_log(n, LOG_LEVEL_WARN,
 			 "all seats are taken, %s cannot join: forget a node that will not return",
 			 l->name);
@@ -137,6 +145,14 @@ static void handle_hello(struct standby *l, const struct link_hello *hello)
 	find_seat(l);
 }
 
+static void handle_event(struct standby *l, const struct link_event *heard)
+{
+	union link_message said = {.number = {.what = LINK_EVENT_TAKEN}};
+
+	events_take(l->conn.node, &heard->event);
+	link_send(l, &said);
+}
+
 static void standby_received(struct node_conn *c, struct node_message *m)
 {
 	struct standby *l = to_link(c);
@@ -153,11 +169,17 @@ static void standby_received(struct node_conn *c, struct node_message *m)
 		handle_hello(l, &heard.hello);
 	} else if (l->seat < 0 || epoch != n->role.epoch) {
 		node_conn_leave(c);
+	} else if (heard.what == LINK_EVENT) {
+		handle_event(l, &heard.event);
 	} else if (heard.what == LINK_SYNCED) {
-		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
+		ROLE_EVENT(n, role_resynced(&n->role, n->now, (unsigned int)l->seat,
+					    heard.number.number));
 		/* role_resynced() has reset the number to the standby's: report the last confirmation again. */
-		role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed);
+		ROLE_EVENT(n,
+			   role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed));
 		node_act(n);
+	} else if (heard.what == LINK_SECRETS) {
+		l->secrets = heard.secrets;
 	} else {
 		copy_answer(l, &heard);
 	}
@@ -183,9 +205,10 @@ static void standby_ended(struct node_conn *c)
 	if (l->seat < 0 || n->standbys.links[l->seat] != l)
 		return;
 	n->standbys.links[l->seat] = NULL;
+	pulse_set_standby(n, (unsigned int)l->seat, NULL);
 	node_log(n, LOG_LEVEL_INFO, "%s is disconnected", l->name);
 	if (n->serve.running)
-		role_link_down(&n->role, node_read_clock(n), (unsigned int)l->seat);
+		ROLE_EVENT(n, role_link_down(&n->role, node_read_clock(n), (unsigned int)l->seat));
 	node_act(n);
 }
 
@@ -222,6 +245,7 @@ void link_cut(struct stag_pool_node *n, unsigned int seat)
 	if (!l)
 		return;
 	n->standbys.links[seat] = NULL;
+	pulse_set_standby(n, seat, NULL);
 	node_log(n, LOG_LEVEL_INFO, "disconnecting %s", l->name);
 	node_conn_leave(&l->conn);
 }
@@ -296,7 +320,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	memcpy(l->name, s->name, sizeof(l->name));
 	rc = register_memory(l);
 	if (rc == 0)
-		rc = node_conn_prepare(&l->conn, l->pd, LINK_DEPTH,
+		rc = node_conn_prepare(&l->conn, &n->adapter.links, l->pd, LINK_DEPTH,
 				       3 * LINK_CONFIRMS + LINK_BODIES + STAGING_SENDS + 16);
 	if (rc == 0)
 		rc = accept_standby(l, s);
@@ -309,20 +333,6 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 
 /* ---- heartbeats and echoes ------------------------------------------------------------------------- */
 
-void link_beat(struct stag_pool_node *n, const struct role_action *a)
-{
-	struct standby *l = n->standbys.links[a->seat];
-	struct link_beat beat = {.sent = a->time,
-				 .epoch = a->epoch,
-				 .revision = a->revision,
-				 .settled = pool_superblock(&n->memory.region)->number};
-
-	if (!l)
-		return;
-	beat.check = link_check(&beat, sizeof(beat) / 8);
-	node_conn_inline_write(&l->conn, &beat, sizeof(beat), l->hello.beat, l->hello.beat_rkey);
-}
-
 void link_handover(struct stag_pool_node *n, const struct role_action *a)
 {
 	union link_message said = {.number = {.what = LINK_HANDOVER,
@@ -331,7 +341,7 @@ void link_handover(struct stag_pool_node *n, const struct role_action *a)
 					      .revision = a->revision}};
 
 	if (n->standbys.links[a->seat])
-		send_message(n->standbys.links[a->seat], &said);
+		link_send(n->standbys.links[a->seat], &said);
 }
 
 /* Reads the echo first, the clock then (role.h). */
@@ -351,7 +361,8 @@ static void read_echo(struct stag_pool_node *n, struct standby *l)
 	if (echo.sent <= l->echoed)
 		return;
 	l->echoed = echo.sent;
-	role_echoed(&n->role, node_read_clock(n), (unsigned int)l->seat, echo.epoch, echo.sent);
+	ROLE_EVENT(n, role_echoed(&n->role, node_read_clock(n), (unsigned int)l->seat, echo.epoch,
+				  echo.sent));
 	node_act(n);
 }
 
@@ -384,7 +395,7 @@ static void confirm_done(struct node_work *w, const struct ibv_wc *wc)
 	body_confirmed(l, k->bodies, n->now - k->at);
 	if (!n->serve.running || n->standbys.links[l->seat] != l)
 		return;
-	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);
+	ROLE_EVENT(n, role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number));
 	node_act(n);
 }
 
@@ -474,7 +485,7 @@ void links_send(struct stag_pool_node *n)
 	n->memory.posted = n->serve.core.number;
 	node_read_clock(n);
 	begin_timing(n, n->memory.posted);
-	role_placed(&n->role, n->now, n->serve.core.number);
+	ROLE_EVENT(n, role_placed(&n->role, n->now, n->serve.core.number));
 	node_act(n);
 }
 
@@ -506,7 +517,7 @@ static void check_slowest(struct stag_pool_node *n, struct standby *l)
 		return;
 	n->memory.full_since = 0;
 	if (n->role.roll.in_sync & ROLL_BIT(l->seat) || n->role.maybe & ROLL_BIT(l->seat)) {
-		role_stuck(&n->role, n->now, (unsigned int)l->seat);
+		ROLE_EVENT(n, role_stuck(&n->role, n->now, (unsigned int)l->seat));
 		node_act(n);
 	} else {
 		node_conn_leave(&l->conn);

@@ -14,6 +14,11 @@
  *	copied                                      -->
  *	                                            <-- catch up {number}
  *	synced {number}                             -->
+ * at the start, and when the nodes' secrets change, if both say that they know this message:
+ *	secrets {marks}                             <->
+ * from welcome on, one at a time:
+ *	event {a line of the log}                   -->
+ *	                                            <-- event taken
  *
  * Heartbeats and echoes in memory carry a checksum: a reader that finds one half written reads it again later.
  */
@@ -24,6 +29,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pool/admit/protocol.h"
+#include "pool/admit/users.h"
 #include "pool/role/life.h"
 #include "pool/memory/memory.h"
 #include "pool/role/roll.h"
@@ -60,7 +67,16 @@ enum link_what {
 	LINK_CATCH_UP,
 	LINK_SYNCED,
 	LINK_HANDOVER,
+	LINK_SECRETS,
+	LINK_EVENT,
+	LINK_EVENT_TAKEN,
 	LINK_WHATS,
+};
+
+enum link_features {
+	LINK_KNOWS_SECRETS =
+		1 << 0, /* earlier versions end the link at a message that they do not know */
+	LINK_TAKES_EVENTS = 1 << 1, /* of a primary: it keeps its standbys' events */
 };
 
 #define LINK_HASHES_MAX 128u
@@ -77,7 +93,7 @@ struct link_hello {
 	uint32_t order;
 	uint32_t
 		region_rkey; /* lets the primary write to the standby's region, which is at the same address */
-	uint32_t reserved;
+	uint32_t features;		    /* enum link_features */
 	char address[ROLL_ADDRESS_LEN + 4]; /* where other nodes reach it */
 };
 
@@ -89,7 +105,8 @@ struct link_welcome {
 	uint64_t position,
 		number; /* of the log: records start at this position, after this record */
 	uint64_t epoch; /* of that record */
-	uint32_t seat, reserved;
+	uint32_t seat;
+	uint32_t features; /* enum link_features */
 	uint8_t life
 		[LIFE_TOKEN_LEN]; /* token of the primary's process; zeroes: nothing proves its end */
 };
@@ -108,11 +125,23 @@ struct link_hashes {
 	uint64_t hashes[LINK_HASHES_MAX];
 };
 
-struct link_number { /* copied, catch up, synced, handover */
+struct link_number { /* copied, catch up, synced, handover, event taken */
 	uint32_t what;
 	uint32_t leaves; /* handover: the old primary stops, and will not follow */
 	uint64_t number;
 	uint64_t revision;
+};
+
+/* The secrets of the nodes that the sender accepts (secrets.c). */
+struct link_secrets {
+	uint32_t what;
+	uint32_t reserved;
+	uint64_t marks[USER_SECRETS]; /* 0: none; the first one is tried first */
+};
+
+struct link_event {
+	uint32_t what, reserved;
+	struct node_event event;
 };
 
 union link_message {
@@ -122,6 +151,8 @@ union link_message {
 	struct link_ask ask;
 	struct link_hashes hashes;
 	struct link_number number;
+	struct link_secrets secrets;
+	struct link_event event;
 };
 
 /* link_wire.c. Writes a message to `to`: returns its length, or -ENOBUFS. Reads one: -EBADMSG if it is invalid. */

@@ -17,6 +17,9 @@ static size_t size_of(uint32_t what)
 		[LINK_CATCH_UP] = sizeof(struct link_number),
 		[LINK_SYNCED] = sizeof(struct link_number),
 		[LINK_HANDOVER] = sizeof(struct link_number),
+		[LINK_SECRETS] = sizeof(struct link_secrets),
+		[LINK_EVENT] = sizeof(struct link_event),
+		[LINK_EVENT_TAKEN] = sizeof(struct link_number),
 	};
 
 	return what < LINK_WHATS ? sizes[what] : 0;
@@ -44,6 +47,9 @@ static bool is_sane(const union link_message *m)
 		return m->ask.count <= LINK_HASHES_MAX;
 	if (m->what == LINK_HASHES)
 		return m->hashes.count <= LINK_HASHES_MAX;
+	if (m->what == LINK_EVENT)
+		return memchr(m->event.event.node, '\0', ROLL_NAME_LEN) &&
+		       memchr(m->event.event.text, '\0', STAG_POOL_EVENT_MAX);
 	return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* listen.c - a node's listener: admits or refuses connection requests (admit.h). */
+/* listen.c - a node's listener, whose requests are the door's (door.c), and events of its connections. */
 #include "pool/node/node.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/nonblock.h"
+#include "pool/admit/tls.h"
 
 #define BACKLOG                                                                                    \
 	4096 /* all clients reconnect at once after a failover; a request that is lost is repeated only a second later */
@@ -58,95 +59,35 @@ int listen_open(struct stag_pool_node *n, const char *address, uint16_t port)
 {
 	int rc;
 
+	rc = door_open(n);
+	if (rc != 0)
+		return rc;
 	n->adapter.events = rdma_create_event_channel();
 	if (!n->adapter.events)
 		return -errno;
 	if (set_nonblocking(n->adapter.events->fd) != 0 ||
-	    rdma_create_id(n->adapter.events, &n->adapter.listener, NULL, RDMA_PS_TCP) != 0)
+	    rdma_create_id(n->door.events, &n->adapter.listener, NULL, RDMA_PS_TCP) != 0)
 		return -errno;
-	rc = listen_at(n, address, port);
+	rc = pool_tls_set(n->adapter.listener, n->tls.listener, n->conf.tls);
+	if (rc == 0)
+		rc = listen_at(n, address, port);
 	if (rc != 0)
 		node_log(n, LOG_LEVEL_ERR, "cannot listen on port %u: %s", port, strerror(-rc));
 	return rc;
 }
 
-/* Returns the address without its port. */
-static size_t bare_address(struct rdma_cm_id *id, const void **at)
+/* Writes HOST:PORT of the peer, an IPv6 host in brackets. */
+void listen_describe_peer(struct rdma_cm_id *id, char *to, size_t room)
 {
-	struct sockaddr *peer = rdma_get_peer_addr(id);
+	const struct sockaddr *peer = rdma_get_peer_addr(id);
+	bool is_6 = peer->sa_family == AF_INET6;
+	char host[INET6_ADDRSTRLEN], port[8];
 
-	if (peer->sa_family == AF_INET6) {
-		*at = &((struct sockaddr_in6 *)peer)->sin6_addr;
-		return sizeof(struct in6_addr);
-	}
-	*at = &((struct sockaddr_in *)peer)->sin_addr;
-	return sizeof(struct in_addr);
-}
-
-static bool is_primary(const struct role *r)
-{
-	return r->state == ROLE_PRIMARY || r->state == ROLE_HANDING;
-}
-
-/* Returns what a challenge says about the primary. */
-static struct admit_place admit_place_of(const struct stag_pool_node *n)
-{
-	const struct role *r = &n->role;
-	struct admit_place p = {.epoch = r->epoch};
-
-	if (r->revision && !is_primary(r) && (int)r->roll.primary != r->seat)
-		p.primary = r->roll.members[r->roll.primary].address;
-	return p;
-}
-
-static void reject_request(struct rdma_cm_id *id)
-{
-	struct admit_head head = {{'S', 't', 'g', 'P'}, 1, ADMIT_REFUSAL, 0, 1};
-
-	rdma_reject(id, &head, sizeof(head));
-}
-
-/* Returns true if a connection owns the id from now on. */
-static bool admit_connection(struct stag_pool_node *n, struct rdma_cm_id *id,
-			     const struct rdma_conn_param *asked)
-{
-	uint8_t reply[ADMIT_MAX];
-	struct admit_session session;
-	struct admit_place where = admit_place_of(n);
-	const void *address;
-	size_t address_len = bare_address(id, &address), len;
-	int rc = -EAGAIN;
-
-	if (!n->admit ||
-	    id->verbs !=
-		    n->adapter
-			    .context) { /* through another adapter, which does not have the region */
-		reject_request(id);
-		return false;
-	}
-	if (admit_judge(n->admit, n->now, address, address_len, &where, asked->private_data,
-			asked->private_data_len, reply, &len, &session) == ADMIT_NO) {
-		n->info.refused++;
-		rdma_reject(id, reply, (uint8_t)len);
-		return false;
-	}
-	if (n->serve.running)
-		rc = session.as == ADMIT_NODE ? link_accept(n, id, &session)
-					      : serve_accept(n, id, &session);
-	if (rc != 0)
-		reject_request(id);
-	return rc == 0;
-}
-
-/* Accepts or rejects every request at once, so that no peer is left waiting. */
-static void handle_request(struct stag_pool_node *n, struct rdma_cm_event *event)
-{
-	struct rdma_cm_id *id = event->id;
-	bool kept = admit_connection(n, id, &event->param.conn);
-
-	rdma_ack_cm_event(event);
-	if (!kept)
-		rdma_destroy_id(id);
+	if (getnameinfo(peer, is_6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in), host,
+			sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+		snprintf(to, room, "an unknown address");
+	else
+		snprintf(to, room, is_6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 void listen_events(struct stag_pool_node *n)
@@ -157,10 +98,6 @@ void listen_events(struct stag_pool_node *n)
 		struct node_conn *c = event->id->context;
 
 		n->loop.busy = true;
-		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-			handle_request(n, event);
-			continue;
-		}
 		if (c && !c->over)
 			c->ops->event(c, event);
 		rdma_ack_cm_event(event);

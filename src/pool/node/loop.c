@@ -13,6 +13,12 @@
 #define BATCH	 64
 #define ROUND_WC 512		/* completions per round, so that other work is not delayed */
 #define SPIN	 (30 * 1000ull) /* ns without work before the thread sleeps */
+/*
+ * The same with many clients, one of which is at work: the adapter lets a thread that polls read the sockets of a few
+ * connections at once, but of many only those that were active while it polled, and this takes it longer than SPIN.
+ */
+#define LONG_SPIN    (200 * 1000ull)
+#define MANY_CLIENTS 8u
 #define LISTEN                                                                                     \
 	(100 *                                                                                     \
 	 1000ull) /* ns between two checks of the descriptors while the thread does not sleep */
@@ -36,7 +42,7 @@ static void do_answer(struct stag_pool_node *n, uint64_t number)
 	}
 	node_log(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
 		 strerror(-rc));
-	role_refuse(&n->role, "its memory does not match its records");
+	ROLE_EVENT(n, role_refuse(&n->role, "its memory does not match its records"));
 }
 
 static void do_serve(struct stag_pool_node *n, const struct role_action *a)
@@ -47,16 +53,21 @@ static void do_serve(struct stag_pool_node *n, const struct role_action *a)
 		rc = -EPROTO;
 	if (rc != 0) {
 		node_log(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
-		role_refuse(&n->role, "its memory cannot be served");
+		ROLE_EVENT(n, role_refuse(&n->role, "its memory cannot be served"));
 		return;
 	}
 	n->info.promotions++;
 	node_log(n, LOG_LEVEL_INFO, "primary of epoch %llu, from record %llu",
 		 (unsigned long long)a->epoch, (unsigned long long)a->number);
+	takeover_report(n);
 }
 
 static void do_retire(struct stag_pool_node *n)
 {
+	if (n->serve.running && n->role.seat != (int)n->role.roll.primary)
+		node_log(n, LOG_LEVEL_INFO, "no longer primary: that is %s, of epoch %llu",
+			 n->role.roll.members[n->role.roll.primary].name,
+			 (unsigned long long)n->role.epoch);
 	n->standbys.timed.number = 0;
 	serve_stop(n);
 	links_end(n);
@@ -68,49 +79,35 @@ static void do_save(struct stag_pool_node *n, uint64_t epoch)
 	saver_save(&n->disk.saver, &n->disk.state);
 }
 
-static void do_lease(struct stag_pool_node *n, uint64_t until)
-{
-	if (n->memory.lease != 0 && n->memory.lease < n->now && n->serve.running)
-		n->info.lapses++;
-	n->memory.lease = until;
-	memory_lease(n, until);
-}
-
 static void do_action(struct stag_pool_node *n, const struct role_action *a)
 {
+	uint64_t number;
+
 	switch (a->what) {
 	case ROLE_READ:
 		if (rolls_read(n->rolls, 0) != 0)
-			role_read(&n->role, n->now, -ENOMEM, 0, NULL);
+			ROLE_EVENT(n, role_read(&n->role, n->now, -ENOMEM, 0, NULL));
 		break;
 	case ROLE_SWAP:
 		if (rolls_swap(n->rolls, a->id, a->revision, role_wanted(&n->role)) != 0)
-			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
+			ROLE_EVENT(n, role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0));
 		break;
 	case ROLE_FENCE:
+		takeover_begin(n);
 		node_log(n, LOG_LEVEL_INFO, "fenced the primary of epoch %llu",
 			 (unsigned long long)n->role.epoch);
 		follow_fence(n);
-		role_fenced(&n->role, node_read_clock(n),
-			    n->memory.mapped ? pool_superblock(&n->memory.region)->number : 0);
+		number = n->memory.mapped ? pool_superblock(&n->memory.region)->number : 0;
+		ROLE_EVENT(n, role_fenced(&n->role, node_read_clock(n), number));
 		break;
 	case ROLE_FOLLOW:
 		follow_start(n, a->seat);
-		break;
-	case ROLE_LEASE:
-		do_lease(n, a->time);
 		break;
 	case ROLE_SERVE:
 		do_serve(n, a);
 		break;
 	case ROLE_RETIRE:
 		do_retire(n);
-		break;
-	case ROLE_BEAT:
-		link_beat(n, a);
-		break;
-	case ROLE_ECHO:
-		follow_echo(n, a);
 		break;
 	case ROLE_RESYNC: /* the welcome requests it from the standby */
 		n->info.resyncs++;
@@ -127,30 +124,53 @@ static void do_action(struct stag_pool_node *n, const struct role_action *a)
 	case ROLE_SAVE:
 		do_save(n, a->epoch);
 		break;
+	case ROLE_LEASE: /* carried out by pulse_act() */
+	case ROLE_BEAT:
+	case ROLE_ECHO:
+		break;
 	}
+}
+
+static bool next_action(struct stag_pool_node *n, struct role_action *a)
+{
+	HOLD_FOR_SCOPE(&n->pulse.lock);
+	if (n->memory.mapped)
+		n->pulse.settled = pool_superblock(&n->memory.region)->number;
+	pulse_act(n);
+	return role_next(&n->role, a);
 }
 
 void node_act(struct stag_pool_node *n)
 {
 	struct role_action a;
 
-	while (role_next(&n->role, &a))
+	while (next_action(n, &a))
 		do_action(n, &a);
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-static int poll_completions(struct stag_pool_node *n)
+static int poll_cq(struct stag_pool_node *n, struct ibv_cq *cq)
 {
 	struct ibv_wc wc[BATCH];
 	int sum = 0, got;
 
-	while (sum < ROUND_WC && (got = ibv_poll_cq(n->adapter.cq, BATCH, wc)) > 0) {
+	while (sum < ROUND_WC && (got = ibv_poll_cq(cq, BATCH, wc)) > 0) {
 		node_read_clock(n);
 		for (int i = 0; i < got; i++)
 			node_conn_completed(&wc[i]);
 		sum += got;
 	}
+	return sum;
+}
+
+static int poll_completions(struct stag_pool_node *n)
+{
+	int of_clients = poll_cq(n, n->adapter.clients.cq);
+	int sum = of_clients + poll_cq(n, n->adapter.links.cq);
+
+	if (of_clients)
+		n->loop.asked_at = n->now;
 	if (sum)
 		n->loop.busy = true;
 	return sum;
@@ -172,20 +192,20 @@ static void handle_roll(struct stag_pool_node *n, const struct roll_answer *a)
 
 	switch (a->result) {
 	case ROLL_READ:
-		role_read(r, now, 0, a->revision, &a->roll);
+		ROLE_EVENT(n, role_read(r, now, 0, a->revision, &a->roll));
 		break;
 	case ROLL_CHANGED:
-		role_changed(r, now, a->revision, &a->roll);
+		ROLE_EVENT(n, role_changed(r, now, a->revision, &a->roll));
 		break;
 	case ROLL_WON:
 	case ROLL_LOST:
-		role_swapped(r, now, a->id, a->result, a->revision);
+		ROLE_EVENT(n, role_swapped(r, now, a->id, a->result, a->revision));
 		break;
 	case ROLL_UNKNOWN:
 		if (a->id)
-			role_swapped(r, now, a->id, ROLL_UNKNOWN, 0);
+			ROLE_EVENT(n, role_swapped(r, now, a->id, ROLL_UNKNOWN, 0));
 		else
-			role_read(r, now, a->error, 0, NULL);
+			ROLE_EVENT(n, role_read(r, now, a->error, 0, NULL));
 		break;
 	}
 	node_act(n);
@@ -194,10 +214,16 @@ static void handle_roll(struct stag_pool_node *n, const struct roll_answer *a)
 /* Prepares admission, which needs the pool's identity: known once the roll was read. */
 static void create_admission(struct stag_pool_node *n)
 {
+	struct admit *admit;
+
 	if (n->admit || !n->role.revision)
 		return;
-	n->admit = admit_create(n->role.roll.uuid, &n->users);
-	if (!n->admit)
+	secrets_note(n);
+	admit = admit_create(n->role.roll.uuid, &n->users);
+	lock_acquire(&n->door.lock);
+	n->admit = admit;
+	lock_release(&n->door.lock);
+	if (!admit)
 		node_log(n, LOG_LEVEL_ERR, "cannot admit clients: no memory, or no random numbers");
 }
 
@@ -222,8 +248,9 @@ static void handle_rolls(struct stag_pool_node *n)
 
 static void advance_role(struct stag_pool_node *n)
 {
-	role_time(&n->role, node_read_clock(n));
+	ROLE_EVENT(n, role_time(&n->role, node_read_clock(n)));
 	node_act(n);
+	lapses_report(n);
 	if (n->role.why == n->why)
 		return;
 	n->why = n->role.why;
@@ -242,7 +269,8 @@ static void handle_program(struct stag_pool_node *n)
 					     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
 		n->program.switch_to = NULL;
 		if (rc >= 0)
-			rc = role_switch(&n->role, node_read_clock(n), (unsigned int)rc);
+			ROLE_EVENT(n, rc = role_switch(&n->role, node_read_clock(n),
+						       (unsigned int)rc));
 		n->switchover.running = rc == 0;
 		n->switchover.leaves = n->program.leaving;
 		if (rc != 0)
@@ -303,22 +331,26 @@ static void handle_descriptors(struct stag_pool_node *n, int timeout)
 
 static void sleep_a_while(struct stag_pool_node *n)
 {
-	if (ibv_req_notify_cq(n->adapter.cq, 0) == 0 && poll_completions(n) == 0)
+	if (ibv_req_notify_cq(n->adapter.links.cq, 0) == 0 &&
+	    ibv_req_notify_cq(n->adapter.clients.cq, 0) == 0 && poll_completions(n) == 0)
 		handle_descriptors(n, -1);
 }
 
 /* Polls for a moment before sleeping: the next request usually follows soon, and sleeping costs more. */
 static void stay_awake(struct stag_pool_node *n)
 {
+	bool is_long = n->serve.num_clients > MANY_CLIENTS && n->now - n->loop.asked_at < LONG_SPIN;
+
 	if (n->loop.busy)
 		n->loop.busy_at = n->now;
-	else if (n->now - n->loop.busy_at > SPIN)
+	else if (n->now - n->loop.busy_at > SPIN && !is_long)
 		sleep_a_while(n);
 }
 
 static void run_round(struct stag_pool_node *n)
 {
 	n->loop.busy = false;
+	atomic_store_explicit(&n->pulse.round_at, n->now, memory_order_relaxed);
 	poll_completions(n);
 	if (n->now - n->loop.heard_at > LISTEN)
 		handle_descriptors(n, 0);
@@ -327,9 +359,12 @@ static void run_round(struct stag_pool_node *n)
 	watch_poll(n);
 	advance_role(n);
 	finish_switchover(n);
+	door_update(n);
+	door_accept(n);
 	if (n->serve.running) {
 		pulls_step(n);
 		serve_requests(n);
+		serve_watch(n);
 		expire_clients(n);
 		expire_values(n);
 		links_send(n);
@@ -351,6 +386,8 @@ static bool is_stopping(struct stag_pool_node *n)
 
 static void end_all(struct stag_pool_node *n)
 {
+	door_stop(n);
+	pulse_stop(n);
 	memory_lease(n, 0);
 	serve_stop(n);
 	links_end(n);

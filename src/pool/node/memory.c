@@ -4,7 +4,8 @@
  *
  * The region is registered as soon as it exists, but no client can access it: its lease is over until the role
  * grants one, and no client has a queue pair in its protection domain. An adapter without leases has only the
- * latter protection; there clients confirm with the node what they have read (protocol.h).
+ * latter protection; there clients confirm with the node what they have read (protocol.h). Clients that may not read
+ * have their queue pairs in another domain, in which the region has no remote access.
  */
 #include "pool/node/node.h"
 
@@ -22,21 +23,32 @@
 static int register_region(struct stag_pool_node *n)
 {
 	const struct pool_region *r = &n->memory.region;
+	struct ibv_pd *pd = n->adapter.pd[DOMAIN_READERS];
+	struct ibv_mr *mr = NULL;
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, rc;
 
 	if (n->adapter.dv)
-		n->memory.region_mr = n->adapter.dv->reg_keyed(n->adapter.pd, r->at, r->size,
-							       (unsigned int)access, r->key);
+		mr = n->adapter.dv->reg_keyed(pd, r->at, r->size, (unsigned int)access, r->key);
 	/*
 	 * If the pool's key is taken, or the adapter does not let us choose keys, clients are told the key of this
 	 * node.
 	 */
-	if (!n->memory.region_mr)
-		n->memory.region_mr = ibv_reg_mr(n->adapter.pd, r->at, r->size, access);
-	rc = n->memory.region_mr ? memory_lease(n, 0) : -errno;
+	if (!mr)
+		mr = ibv_reg_mr(pd, r->at, r->size, access);
+	n->memory.region_mr[DOMAIN_READERS] = mr;
+	rc = mr ? memory_lease(n, 0) : -errno;
 	if (rc != 0)
 		node_log(n, LOG_LEVEL_ERR, "the memory cannot be registered: %s", strerror(-rc));
 	return rc;
+}
+
+int memory_open_for(struct stag_pool_node *n, enum node_domain domain)
+{
+	const struct pool_region *r = &n->memory.region;
+
+	if (!n->memory.region_mr[domain])
+		n->memory.region_mr[domain] = ibv_reg_mr(n->adapter.pd[domain], r->at, r->size, 0);
+	return n->memory.region_mr[domain] ? 0 : -errno;
 }
 
 static int map_region(struct stag_pool_node *n, uint64_t address, uint64_t size)
@@ -59,9 +71,12 @@ static void save_key(struct stag_pool_node *n)
 	saver_save(&n->disk.saver, &n->disk.state);
 }
 
-/* The upper 24 bits must not be zero: adapters that let us choose a key reserve those keys. */
-static int choose_key(struct stag_pool_node *n)
+/* Chooses the key of the names' hash, and that of pointers, whose upper 24 bits must not be zero: adapters reserve such keys. */
+static int choose_keys(struct stag_pool_node *n)
 {
+	if (RAND_bytes((unsigned char *)n->conf.format.name_key, sizeof(n->conf.format.name_key)) !=
+	    1)
+		return -EIO;
 	if (n->adapter.dv)
 		return -n->adapter.dv->choose_key(n->adapter.context, &n->conf.format.key);
 	do {
@@ -74,7 +89,7 @@ static int choose_key(struct stag_pool_node *n)
 
 int memory_create(struct stag_pool_node *n)
 {
-	int rc = choose_key(n);
+	int rc = choose_keys(n);
 
 	if (rc == 0)
 		rc = map_region(n, n->conf.format.address, n->conf.format.size);
@@ -115,13 +130,15 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 
 void memory_destroy(struct stag_pool_node *n)
 {
-	if (n->memory.region_mr)
-		ibv_dereg_mr(n->memory.region_mr);
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++) {
+		if (n->memory.region_mr[d])
+			ibv_dereg_mr(n->memory.region_mr[d]);
+		n->memory.region_mr[d] = NULL;
+	}
 	if (n->memory.mapped)
 		pool_region_unmap(n->conf.format.address, n->conf.format.size);
 	if (n->memory.log.at)
 		munmap(n->memory.log.at, n->memory.log.size);
-	n->memory.region_mr = NULL;
 	n->memory.mapped = false;
 	n->memory.log.at = NULL;
 }
@@ -129,10 +146,9 @@ void memory_destroy(struct stag_pool_node *n)
 int memory_lease(struct stag_pool_node *n, uint64_t until)
 {
 	uint64_t lease = until == 0 ? LEASE_OVER : until == LEASE_FOREVER ? LEASE_NONE : until;
+	struct ibv_mr *mr = n->memory.region_mr[DOMAIN_READERS];
 
-	return n->memory.region_mr && n->adapter.dv
-		       ? -n->adapter.dv->set_lease(n->memory.region_mr, lease)
-		       : 0;
+	return mr && n->adapter.dv ? -n->adapter.dv->set_lease(mr, lease) : 0;
 }
 
 /* Empties the log. Its positions start from 0 again: the welcome tells each standby where records begin. */

@@ -84,14 +84,19 @@ static int copy_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	if (rc == 0)
 		rc = copy_name(n, n->conf.name, attr->node ? attr->node : host, "node");
 	if (rc == 0) {
-		rc = users_make(&n->users, attr->secret, attr->users, attr->num_users);
+		rc = users_make(&n->users, attr->secret, attr->also, attr->users, attr->num_users);
 		set_fault(n, rc, "%s", stag_pool_error());
 	}
 	memcpy(n->conf.us.name, n->conf.name, sizeof(n->conf.name));
 	n->conf.log = attr->log;
 	n->conf.log_arg = attr->log_arg;
 	n->conf.flags = attr->flags;
+	n->conf.tls = attr->tls;
 	n->conf.expire_s = attr->expire_s ? attr->expire_s : 3600;
+	n->conf.client_timeout =
+		(attr->client_timeout_ms ? attr->client_timeout_ms : 30000) * NS_PER_MS;
+	n->conf.user_clients = attr->user_clients ? attr->user_clients : 16384;
+	n->conf.retry = (attr->retry_s ? attr->retry_s : 60) * NS_PER_S;
 	n->conf.log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
 	n->conf.format =
 		(struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
@@ -152,13 +157,20 @@ static int query_limits(struct stag_pool_node *n)
 
 	if (ibv_query_device(n->adapter.context, &attr) != 0)
 		return -EIO;
-	n->adapter.cq_size = n->adapter.dv	      ? FIRST_CQ
-			     : attr.max_cqe < MOST_CQ ? attr.max_cqe
-						      : MOST_CQ;
+	n->adapter.clients.size = n->adapter.dv		   ? FIRST_CQ
+				  : attr.max_cqe < MOST_CQ ? attr.max_cqe
+							   : MOST_CQ;
+	n->adapter.links.size = attr.max_cqe < FIRST_CQ ? attr.max_cqe : FIRST_CQ;
 	reads = reads < attr.max_qp_rd_atom ? reads : attr.max_qp_rd_atom;
 	reads = reads < attr.max_qp_init_rd_atom ? reads : attr.max_qp_init_rd_atom;
 	n->adapter.reads = (uint8_t)reads;
 	return 0;
+}
+
+static int create_cq(struct stag_pool_node *n, struct node_cq *q)
+{
+	q->cq = ibv_create_cq(n->adapter.context, q->size, NULL, n->adapter.channel, 0);
+	return q->cq ? 0 : -errno;
 }
 
 static int open_adapter(struct stag_pool_node *n)
@@ -179,13 +191,18 @@ static int open_adapter(struct stag_pool_node *n)
 	rc = query_limits(n);
 	if (rc != 0)
 		return rc;
-	n->adapter.pd = ibv_alloc_pd(n->adapter.context);
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++) {
+		n->adapter.pd[d] = ibv_alloc_pd(n->adapter.context);
+		if (!n->adapter.pd[d])
+			return -errno;
+	}
 	n->adapter.channel = ibv_create_comp_channel(n->adapter.context);
-	if (!n->adapter.pd || !n->adapter.channel || set_nonblocking(n->adapter.channel->fd) != 0)
+	if (!n->adapter.channel || set_nonblocking(n->adapter.channel->fd) != 0)
 		return -errno;
-	n->adapter.cq =
-		ibv_create_cq(n->adapter.context, n->adapter.cq_size, NULL, n->adapter.channel, 0);
-	return n->adapter.cq ? pulls_create(n) : -errno;
+	rc = create_cq(n, &n->adapter.clients);
+	if (rc == 0)
+		rc = create_cq(n, &n->adapter.links);
+	return rc == 0 ? pulls_create(n) : rc;
 }
 
 static int add_to_epoll(struct stag_pool_node *n, int fd, enum node_fd what)
@@ -248,12 +265,17 @@ static int create_pool(struct stag_pool_node *n)
 static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
 	struct role_times times = check_times(attr);
+	struct pool_tls_files files = {attr->tls_cert, attr->tls_key, attr->tls_ca};
 	uint16_t port = attr->port ? attr->port : STAG_POOL_PORT;
 	int rc;
 
 	rc = open_state(n, attr->state);
 	set_fault(n, rc, "the state directory %s: %s", attr->state,
 		  rc == -EBUSY ? "another node holds it" : strerror(-rc));
+	if (rc == 0) {
+		rc = tls_open_node(n, &files);
+		set_fault(n, rc, "%s", stag_pool_error());
+	}
 	if (rc == 0)
 		rc = listen_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
 	if (rc == 0)
@@ -286,19 +308,24 @@ static void close_all(struct stag_pool_node *n)
 	saver_stop(&n->disk.saver);
 	if (n->adapter.listener)
 		rdma_destroy_id(n->adapter.listener);
+	door_close(n);
 	if (n->adapter.events)
 		rdma_destroy_event_channel(n->adapter.events);
 	memory_destroy(n);
 	node_staging_destroy(n);
 	pulls_destroy(n);
-	if (n->adapter.cq)
-		ibv_destroy_cq(n->adapter.cq);
+	if (n->adapter.clients.cq)
+		ibv_destroy_cq(n->adapter.clients.cq);
+	if (n->adapter.links.cq)
+		ibv_destroy_cq(n->adapter.links.cq);
 	if (n->adapter.channel)
 		ibv_destroy_comp_channel(n->adapter.channel);
-	if (n->adapter.pd)
-		ibv_dealloc_pd(n->adapter.pd);
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++)
+		if (n->adapter.pd[d])
+			ibv_dealloc_pd(n->adapter.pd[d]);
 	admit_destroy(n->admit);
 	users_free(&n->users);
+	tls_close_node(n);
 	close_fd(n->loop.epoll);
 	close_fd(n->loop.timer);
 	close_fd(n->loop.wake);
@@ -308,25 +335,17 @@ static void close_all(struct stag_pool_node *n)
 		&n->proof.own); /* last: its release proves that nothing of the node runs any more */
 	pthread_cond_destroy(&n->program.told);
 	lock_destroy(&n->program.lock);
+	lock_destroy(&n->pulse.lock);
+	lock_destroy(&n->door.lock);
+	events_end(&n->events);
 	free(n);
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------ */
 
-void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+void node_set_fault(struct stag_pool_node *n, const char *why)
 {
-	char line[512];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(line, sizeof(line), fmt, args);
-	va_end(args);
-	if (level == LOG_LEVEL_ERR && !n->program.started)
-		set_fault(n, -EIO, "%s", line);
-	if (n->conf.log)
-		n->conf.log(n->conf.log_arg, line);
-	else
-		log_at(level, "node %s: %s", n->conf.name, line);
+	set_fault(n, -EIO, "%s", why);
 }
 
 void node_report_started(struct stag_pool_node *n, int error)
@@ -383,7 +402,7 @@ static struct stag_pool_node *alloc_node(void)
 	n->proof.own = LIFE_NONE;
 	list_init(&n->conns);
 	list_init(&n->ended);
-	list_init(&n->serve.inbox);
+	list_init(&n->serve.turns);
 	list_init(&n->serve.replies);
 	list_init(&n->serve.switchovers);
 	list_init(&n->serve.unsent);
@@ -391,6 +410,11 @@ static struct stag_pool_node *alloc_node(void)
 	list_init(&n->pulling.idle_pulls);
 	list_init(&n->pulling.free_slots);
 	lock_init(&n->program.lock);
+	lock_init(&n->pulse.lock);
+	lock_init(&n->door.lock);
+	events_begin(&n->events);
+	list_init(&n->door.waiting);
+	n->door.stop = -1;
 	init_cond(&n->program.told);
 	return n;
 }
@@ -421,8 +445,16 @@ STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_n
 	if (rc == 0)
 		rc = open_all(n, attr);
 	if (rc == 0)
+		rc = pulse_start(n);
+	if (rc == 0)
+		rc = door_start(n);
+	if (rc == 0)
 		rc = -pthread_create(&n->loop.thread, NULL, node_run_loop, n);
+	if (rc == 0)
+		pthread_setname_np(n->loop.thread, "stag-node");
 	if (rc != 0) {
+		pulse_stop(n);
+		door_stop(n);
 		set_error(n, rc);
 		close_all(n);
 		errno = -rc;

@@ -11,7 +11,9 @@
  * while it exists: it is written directly from the region, and its existence is checked again at the end.
  *
  * Only a request that needs a slot waits for one: requests behind it are carried out meanwhile. Long values leave
- * some slots for others.
+ * some slots for others. A client has at most CLIENT_SLOTS of the shared slots; if all are in use, it gets one of
+ * its own, so that no client waits for the memory of another. A client that does not deliver a value, or does not
+ * take one, for conf.client_timeout is evicted.
  */
 #include "pool/node/node.h"
 
@@ -21,13 +23,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
-#define PIECE	    (128u << 10) /* bytes of a piece of a long value */
-#define WINDOW	    8u		 /* pieces of a value in flight */
-#define LEFT	    4u		 /* slots that long values leave for others */
-#define ROUND_BYTES (1u << 20)	 /* bytes placed per round, so that other work is not delayed */
-#define LOOKS	    16u		 /* attempts at a value that keeps changing */
+#define PIECE	     (128u << 10) /* bytes of a piece of a long value */
+#define WINDOW	     8u		  /* pieces of a value in flight */
+#define LEFT	     4u		  /* slots that long values leave for others */
+#define CLIENT_SLOTS WINDOW	  /* shared slots that a client may use at a time */
+#define ROUND_BYTES  (1u << 20)	  /* bytes placed per round, so that other work is not delayed */
+#define LOOKS	     16u	  /* attempts at a value that keeps changing */
 
 /*
  *	IDLE --> STARTING --> MOVING --> FINISHING --> IDLE
@@ -47,9 +51,10 @@ struct pull_slot {
 	struct node_work work;
 	struct list link; /* in its pull's list, in order, or in the node's list of free slots */
 	uint8_t *bytes;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr[NODE_DOMAINS];
 	uint32_t length;
 	bool moved;
+	struct pull *pull; /* that uses it */
 };
 
 struct pull {
@@ -58,10 +63,11 @@ struct pull {
 	struct client *client;
 	struct node_message *message; /* contains the request's name */
 	struct pool_request rq;
-	struct list slots; /* that it uses */
-	unsigned int num_slots;
+	struct list slots;    /* that it uses */
 	uint64_t asked, done; /* bytes: requested of the adapter; in place */
-	uint64_t since;	      /* number of the record after which the place belongs to the body */
+	unsigned int moving;  /* pieces in the adapter */
+	uint64_t moved_at; /* when one of them arrived last, or the first of them was requested */
+	uint64_t since;	   /* number of the record after which the place belongs to the body */
 	struct pool_answer answer; /* for a read */
 	const void *body;	   /* in the region, of a long value */
 	unsigned int looks;
@@ -97,6 +103,7 @@ static void pull_become(struct pull *p, enum pull_state state)
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
+/* Makes the memory of a slot. What was made in part is freed by free_slot(). */
 static int make_slot(struct stag_pool_node *n, struct pull_slot *s)
 {
 	void *at = mmap(NULL, POOL_DIRECT_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -105,12 +112,23 @@ static int make_slot(struct stag_pool_node *n, struct pull_slot *s)
 	if (at == MAP_FAILED)
 		return -ENOMEM;
 	s->bytes = at;
-	s->mr = ibv_reg_mr(n->adapter.pd, at, POOL_DIRECT_MAX, IBV_ACCESS_LOCAL_WRITE);
-	if (!s->mr)
-		return -ENOMEM;
-	list_add_tail(&n->pulling.free_slots, &s->link);
-	n->pulling.num_free_slots++;
+	list_init(&s->link);
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++) {
+		s->mr[d] =
+			ibv_reg_mr(n->adapter.pd[d], at, POOL_DIRECT_MAX, IBV_ACCESS_LOCAL_WRITE);
+		if (!s->mr[d])
+			return -ENOMEM;
+	}
 	return 0;
+}
+
+static void free_slot(struct pull_slot *s)
+{
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++)
+		if (s->mr[d])
+			ibv_dereg_mr(s->mr[d]);
+	if (s->bytes)
+		munmap(s->bytes, POOL_DIRECT_MAX);
 }
 
 int pulls_create(struct stag_pool_node *n)
@@ -120,8 +138,13 @@ int pulls_create(struct stag_pool_node *n)
 	n->pulling.slots = calloc(PULL_SLOTS, sizeof(*n->pulling.slots));
 	if (!n->pulling.slots)
 		return -ENOMEM;
-	for (unsigned int i = 0; i < PULL_SLOTS && rc == 0; i++)
+	for (unsigned int i = 0; i < PULL_SLOTS && rc == 0; i++) {
 		rc = make_slot(n, &n->pulling.slots[i]);
+		if (rc == 0) {
+			list_add_tail(&n->pulling.free_slots, &n->pulling.slots[i].link);
+			n->pulling.num_free_slots++;
+		}
+	}
 	return rc;
 }
 
@@ -140,12 +163,8 @@ void pulls_destroy(struct stag_pool_node *n)
 {
 	free_pulls(&n->pulling.pulls);
 	free_pulls(&n->pulling.idle_pulls);
-	for (unsigned int i = 0; n->pulling.slots && i < PULL_SLOTS; i++) {
-		if (n->pulling.slots[i].mr)
-			ibv_dereg_mr(n->pulling.slots[i].mr);
-		if (n->pulling.slots[i].bytes)
-			munmap(n->pulling.slots[i].bytes, POOL_DIRECT_MAX);
-	}
+	for (unsigned int i = 0; n->pulling.slots && i < PULL_SLOTS; i++)
+		free_slot(&n->pulling.slots[i]);
 	free(n->pulling.slots);
 }
 
@@ -164,20 +183,54 @@ static struct pull *get_pull(struct stag_pool_node *n)
 	return p;
 }
 
-static struct pull_slot *get_slot(struct pull *p, bool is_piece)
+static struct pull_slot *take_shared_slot(struct stag_pool_node *n)
 {
-	struct stag_pool_node *n = p->client->conn.node;
-	struct pull_slot *s;
+	struct pull_slot *s = list_entry(n->pulling.free_slots.next, struct pull_slot, link);
 
-	if (n->pulling.num_free_slots <= (is_piece ? LEFT : 0) ||
-	    (is_piece && p->num_slots >= WINDOW))
-		return NULL;
-	s = list_entry(n->pulling.free_slots.next, struct pull_slot, link);
 	list_del(&s->link);
 	n->pulling.num_free_slots--;
+	return s;
+}
+
+/* Returns the slot that a client has beside the shared ones, made at its first use; NULL: in use, or no memory. */
+static struct pull_slot *take_own_slot(struct client *k)
+{
+	if (!k->own_slot) {
+		k->own_slot = calloc(1, sizeof(*k->own_slot));
+		if (!k->own_slot || make_slot(k->conn.node, k->own_slot) != 0) {
+			pulls_free_slot(k);
+			return NULL;
+		}
+	}
+	return k->own_slot->pull ? NULL : k->own_slot;
+}
+
+void pulls_free_slot(struct client *k)
+{
+	if (k->own_slot)
+		free_slot(k->own_slot);
+	free(k->own_slot);
+	k->own_slot = NULL;
+}
+
+static struct pull_slot *get_slot(struct pull *p, bool is_piece)
+{
+	struct client *k = p->client;
+	struct stag_pool_node *n = k->conn.node;
+	struct pull_slot *s = NULL;
+
+	if (k->pull_slots >= CLIENT_SLOTS)
+		return NULL;
+	if (n->pulling.num_free_slots > (is_piece ? LEFT : 0))
+		s = take_shared_slot(n);
+	else if (k->pull_slots == 0)
+		s = take_own_slot(k);
+	if (!s)
+		return NULL;
 	list_add_tail(&p->slots, &s->link);
-	p->num_slots++;
+	k->pull_slots++;
 	s->moved = false;
+	s->pull = p;
 	return s;
 }
 
@@ -186,7 +239,10 @@ static void put_slot(struct pull *p, struct pull_slot *s)
 	struct stag_pool_node *n = p->client->conn.node;
 
 	list_del(&s->link);
-	p->num_slots--;
+	s->pull = NULL;
+	p->client->pull_slots--;
+	if (s == p->client->own_slot)
+		return;
 	/* Reuse the slot that was used last: it is in the processor's cache. */
 	list_add_tail(n->pulling.free_slots.next, &s->link);
 	n->pulling.num_free_slots++;
@@ -207,8 +263,11 @@ static void end_pull(struct pull *p)
 	list_del(&p->link);
 	list_add_tail(&n->pulling.idle_pulls, &p->link);
 	p->message->pulls--;
-	if (!p->client->conn.over)
-		serve_message_done(p->message);
+	p->client->pulls--;
+	if (p->client->conn.over)
+		return;
+	serve_message_done(p->message);
+	serve_resume(p->client);
 }
 
 void pulls_forget(struct client *k)
@@ -220,9 +279,7 @@ void pulls_forget(struct client *k)
 
 static void fail_pull(struct pull *p, int rc)
 {
-	log_warn("client %s: a value of %u bytes: %s", p->client->name, p->rq.length,
-		 strerror(-rc));
-	node_conn_leave(&p->client->conn);
+	serve_evict(p->client, "a value of %u bytes: %s", p->rq.length, strerror(-rc));
 }
 
 /* ---- pieces -------------------------------------------------------------------------------- */
@@ -233,6 +290,8 @@ static void piece_moved(struct node_work *w, const struct ibv_wc *wc)
 
 	(void)wc;
 	s->moved = true;
+	s->pull->moving--;
+	s->pull->moved_at = w->conn->sent_at = w->conn->node->now;
 }
 
 /* Posts the transfer of the next bytes between the client's memory and sge. */
@@ -250,11 +309,14 @@ static int post_piece(struct pull *p, struct pull_slot *s, enum ibv_wr_opcode op
 	s->work = (struct node_work){piece_moved, &p->client->conn};
 	s->length = sge->length;
 	rc = node_conn_post(&p->client->conn, &wr);
-	if (rc == 0)
-		p->asked += s->length;
-	else
+	if (rc != 0) {
 		put_slot(p, s);
-	return rc == -ENOMEM ? -EAGAIN : rc;
+		return rc == -ENOMEM ? -EAGAIN : rc;
+	}
+	p->asked += s->length;
+	if (p->moving++ == 0)
+		p->moved_at = p->client->conn.node->now;
+	return 0;
 }
 
 static uint32_t next_piece(const struct pull *p, uint64_t length)
@@ -278,7 +340,7 @@ static int read_next(struct pull *p)
 		return -EAGAIN;
 	sge = (struct ibv_sge){(uintptr_t)s->bytes,
 			       is_long(p) ? next_piece(p, p->rq.length) : p->rq.length,
-			       s->mr->lkey};
+			       s->mr[p->client->domain]->lkey};
 	return post_piece(p, s, IBV_WR_RDMA_READ, &sge);
 }
 
@@ -456,7 +518,8 @@ static int write_value(struct pull *p)
 		return rc;
 	}
 	memcpy(s->bytes, p->body, p->answer.length);
-	sge = (struct ibv_sge){(uintptr_t)s->bytes, p->answer.length, s->mr->lkey};
+	sge = (struct ibv_sge){(uintptr_t)s->bytes, p->answer.length,
+			       s->mr[p->client->domain]->lkey};
 	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
@@ -469,7 +532,7 @@ static int write_piece(struct pull *p)
 	if (!s)
 		return -EAGAIN;
 	sge = (struct ibv_sge){(uintptr_t)p->body + p->asked, next_piece(p, p->answer.length),
-			       n->memory.region_mr->lkey};
+			       n->memory.region_mr[p->client->domain]->lkey};
 	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
@@ -549,7 +612,8 @@ int pull_start(struct client *k, struct node_message *m, const struct pool_reque
 		return -EAGAIN;
 	list_add_tail(&n->pulling.pulls, &p->link);
 	list_init(&p->slots);
-	p->num_slots = 0;
+	p->moving = 0;
+	k->pulls++;
 	p->client = k;
 	p->message = m;
 	p->rq = *rq;
@@ -579,4 +643,21 @@ void pulls_step(struct stag_pool_node *n)
 	}
 	if (most == 0)
 		n->loop.busy = true;
+}
+
+void pulls_watch(struct stag_pool_node *n, uint64_t timeout)
+{
+	list_for_each_safe (it, &n->pulling.pulls) {
+		struct pull *p = list_entry(it, struct pull, link);
+		uint64_t sent_at = p->client->conn.sent_at;
+
+		/* It may have to wait for others of its connection, which is slow, and makes progress. */
+		if (timeout == 0)
+			p->moved_at = n->now;
+		else if (p->moving != 0 && n->now - p->moved_at > timeout &&
+			 n->now - sent_at > timeout)
+			serve_evict(p->client, "a value of %u bytes is not %s, for %llu s",
+				    p->rq.length, pool_op_changes(p->rq.op) ? "delivered" : "taken",
+				    (unsigned long long)((n->now - p->moved_at) / NS_PER_S));
+	}
 }

@@ -199,7 +199,7 @@ static void caught_up(struct follow *f)
 
 	follow_become(f, FOLLOW_STREAMING);
 	copy_end(f);
-	role_synced(&n->role, n->now, n->role.epoch);
+	ROLE_EVENT(n, role_synced(&n->role, n->now, n->role.epoch));
 	node_act(n);
 	if (n->role.state == ROLE_STANDBY && n->primary.link == f)
 		follow_send(f, &said);

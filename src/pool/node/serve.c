@@ -3,27 +3,125 @@
  * serve.c - a primary's clients: requests come in, become records, and are answered when every standby that is in
  * sync has them.
  *
- * Messages of all clients wait in one queue, and are carried out in its order, as long as the role permits and the
- * log has room. An answer waits for its record. Reads see what is applied, and are answered at once, within the
- * lease.
+ * Each client has a queue of its own, and clients take turns, as long as the role permits and the log has room: a
+ * greedy client waits for itself. An answer waits for its record. Reads see what is applied, and are answered at
+ * once, within the lease.
+ *
+ * A client has budgets: NODE_DEPTH unanswered requests (more break the protocol, and end the connection), and
+ * NODE_DEPTH messages of answers. If all of these are unsent, the client is paused: the receives of its requests
+ * are not posted again, so that its connection fills up, and nobody else's. A client that takes no answer, or
+ * delivers no value (pull.c), for conf.client_timeout is evicted.
  */
 #include "pool/node/node.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/audit.h"
+#include "base/clock.h"
 #include "base/histogram.h"
 #include "base/log.h"
 
 #define RECORDS_A_ROUND 256u /* then records are sent, and other work is done */
 #define BYTES_A_ROUND	(1u << 20)
+#define TURNS_A_ROUND	256u
+#define TURN_REQUESTS	16u /* then it is the next client's turn */
+#define TURN_BYTES	(64u << 10)
 #define LIST_ROOM	(NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
+
+static const struct node_conn_ops ops;
 
 static struct client *to_client(struct node_conn *c)
 {
 	return container_of(c, struct client, conn);
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+#define FROM(state) (1u << CLIENT_##state)
+
+static const unsigned int comes_from[] = {
+	[CLIENT_IDLE] = FROM(WAITING) | FROM(PAUSED),
+	[CLIENT_WAITING] = FROM(IDLE) | FROM(PAUSED),
+	[CLIENT_PAUSED] = FROM(WAITING),
+};
+
+/* Changes the state: nothing else writes it. */
+static void client_become(struct client *k, enum client_state state)
+{
+	assert(comes_from[state] & 1u << k->state);
+	list_del(&k->turn);
+	if (state == CLIENT_WAITING)
+		list_add_tail(&k->conn.node->serve.turns, &k->turn);
+	k->state = state;
+}
+
+static bool takes_no_answers(const struct client *k)
+{
+	return list_empty(&k->conn.out);
+}
+
+static void pause_client(struct client *k)
+{
+	client_become(k, CLIENT_PAUSED);
+	if (!takes_no_answers(k))
+		return;
+	k->slow = true;
+	k->conn.node->serve.num_paused++;
+	k->conn.node->info.pauses++;
+}
+
+/* A client that takes its answers slowly waits until half of them are sent, so that it is not paused all the time. */
+void serve_resume(struct client *k)
+{
+	if (k->state != CLIENT_PAUSED || (k->slow && k->conn.unsent > NODE_DEPTH / 2))
+		return;
+	k->conn.node->serve.num_paused -= k->slow;
+	k->slow = false;
+	client_become(k, CLIENT_WAITING);
+}
+
+/* A client that is evicted again and again does not fill the log. */
+static void log_eviction(const struct client *k, const char *cause)
+{
+	static const struct rate_limit limit = RATE_LIMIT(2, 32);
+	struct stag_pool_node *n = k->conn.node;
+	uint32_t more;
+
+	if (!rate_allows(&n->serve.eviction_lines, &limit, n->now, &more))
+		return;
+	if (more != 0)
+		node_log(n, LOG_LEVEL_WARN, "%u more clients were disconnected before", more);
+	node_log(n, LOG_LEVEL_WARN, "client %s at %s is disconnected: %s", k->name, k->address,
+		 cause);
+}
+
+void serve_evict(struct client *k, const char *fmt, ...)
+{
+	struct stag_pool_node *n = k->conn.node;
+	char cause[128], object[sizeof(n->conf.pool) + 8];
+	va_list args;
+
+	if (k->conn.over)
+		return;
+	va_start(args, fmt);
+	vsnprintf(cause, sizeof(cause), fmt, args);
+	va_end(args);
+	log_eviction(k, cause);
+	snprintf(object, sizeof(object), "pool %s", n->conf.pool);
+	audit_report(&(struct stag_audit_record){.room = "pool",
+						 .object = object,
+						 .user = k->name,
+						 .from = k->address,
+						 .action = "evict",
+						 .reason = cause,
+						 .outcome = STAG_AUDIT_REFUSED});
+	n->info.evicted++;
+	node_conn_leave(&k->conn);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -55,7 +153,7 @@ static int start_writing(struct client *k)
 }
 
 /* Returns -EAGAIN if all messages are in flight, -ENOBUFS if the answer is too long for a message. */
-static int write_answer(struct client *k, const struct pool_answer *answer)
+static int append_answer(struct client *k, const struct pool_answer *answer)
 {
 	int rc = start_writing(k);
 
@@ -70,6 +168,18 @@ static int write_answer(struct client *k, const struct pool_answer *answer)
 		       : rc;
 }
 
+static int write_answer(struct client *k, const struct pool_answer *answer)
+{
+	int rc = append_answer(k, answer);
+
+	if (rc == 0) {
+		k->unanswered--;
+		k->conn.node->serve.answer_bytes +=
+			POOL_ANSWER_HEADER + (answer->bytes ? answer->length : 0);
+	}
+	return rc;
+}
+
 static void write_facts(struct client *k, struct pool_answer *answer, struct node_facts *facts)
 {
 	const struct stag_pool_node *n = k->conn.node;
@@ -80,9 +190,15 @@ static void write_facts(struct client *k, struct pool_answer *answer, struct nod
 				     .index_at = r->index_at,
 				     .num_buckets = r->num_buckets,
 				     .key = r->key,
-				     .rkey = n->memory.region_mr->rkey,
 				     .rights = k->rights,
-				     .flags = n->adapter.dv ? 0 : NODE_UNLEASED};
+				     .flags = (n->adapter.dv ? 0 : NODE_UNLEASED) |
+					      (k->scope ? NODE_LIMITED : 0) | NODE_EVENTS};
+	if (!k->enrolled && (k->rights & STAG_POOL_RIGHT_WRITE))
+		facts->flags |= NODE_ENROLS;
+	if (k->domain == DOMAIN_READERS) {
+		facts->rkey = n->memory.region_mr[DOMAIN_READERS]->rkey;
+		memcpy(facts->name_key, r->name_key, sizeof(facts->name_key));
+	}
 	if (k->slice) { /* the address of its first slot */
 		facts->staging_address =
 			(uintptr_t)n->memory.staging.at +
@@ -99,8 +215,10 @@ static int write_reply(struct client *k, struct client_reply *r)
 {
 	struct node_facts facts;
 
-	if (r->answer.op == POOL_OP_ATTACH && r->answer.status == 0) {
-		node_staging_assign(k);
+	if ((r->answer.op == POOL_OP_ATTACH || r->answer.op == POOL_OP_ENROL) &&
+	    r->answer.status == 0) {
+		if (k->enrolled)
+			node_staging_assign(k);
 		write_facts(k, &r->answer, &facts);
 	}
 	return write_answer(k, &r->answer);
@@ -123,14 +241,9 @@ static void write_ready(struct client *k)
 static int queue_reply(struct client *k, struct list *where, const struct pool_answer *answer,
 		       uint64_t came)
 {
-	struct client_reply *r;
+	struct client_reply *r = list_entry(k->free_replies.next, struct client_reply, link);
 
-	if (list_empty(&k->free_replies)) {
-		log_warn("client %s: disconnected: too many requests in flight", k->name);
-		node_conn_leave(&k->conn);
-		return -EPROTO;
-	}
-	r = list_entry(k->free_replies.next, struct client_reply, link);
+	assert(!list_empty(&k->free_replies)); /* it has at most NODE_DEPTH unanswered requests */
 	list_del(&r->link);
 	r->answer = *answer;
 	r->came = came;
@@ -180,6 +293,7 @@ static void client_sent(struct node_conn *c)
 
 	if (!list_empty(&k->ready) && list_empty(&k->dirty))
 		list_add_tail(&c->node->serve.unsent, &k->dirty);
+	serve_resume(k);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
@@ -215,7 +329,56 @@ int serve_change(struct client *k, const struct pool_request *rq, uint64_t came,
 		return rc;
 	pool_log_add(&n->memory.log, used);
 	n->info.changes++;
+	expire_used(k);
 	return queue_reply(k, &n->serve.replies, answer, came);
+}
+
+/* Gives the client a slot, unless it has one, and answers when all standbys know it. */
+static int serve_enrol(struct client *k, const struct pool_request *rq, struct pool_answer *answer)
+{
+	/* Nobody loses a slot for a client that only looks for its own (version 1), and perhaps in vain. */
+	int rc = rq->version != 0 ? 0 : expire_make_room(k);
+
+	if (rc == 0)
+		rc = serve_change(k, rq, k->conn.node->now, answer);
+	if (rc == 0 && answer->status == 0)
+		expire_enrolled(k);
+	return rc;
+}
+
+/*
+ * Gives a client that is connected another slot, after its own was taken away: it had no request in flight then, so
+ * that nothing it may still repeat on this connection is lost. Returns -EAGAIN, or -EUSERS if there is no slot.
+ */
+static int enrol_again(struct client *k)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_request rq = {.op = POOL_OP_ENROL};
+	struct pool_answer answer;
+	size_t room, used;
+	int rc = role_may_change(&n->role, n->now) ? expire_make_room(k) : -EAGAIN;
+	void *at = rc == 0 ? serve_record_room(n, POOL_RECORD_META, &room) : NULL;
+
+	if (!at)
+		return -EAGAIN;
+	rc = pool_change(&n->serve.core, &k->who, &rq, at, room, &used, &answer);
+	if (rc != 0)
+		return rc;
+	pool_log_add(&n->memory.log, used);
+	if (answer.status != 0)
+		return -EUSERS;
+	expire_enrolled(k);
+	return 0;
+}
+
+static int serve_detach(struct client *k, const struct pool_request *rq, uint64_t came)
+{
+	struct pool_answer answer;
+	int rc = serve_change(k, rq, came, &answer);
+
+	if (rc == 0 && answer.status == 0)
+		expire_detached(k);
+	return rc;
 }
 
 static int serve_attach(struct client *k, const struct pool_request *rq)
@@ -232,10 +395,11 @@ static int serve_attach(struct client *k, const struct pool_request *rq)
 	k->who.who = pool_hash(k->name, strlen(k->name));
 	if (k->who.who == 0)
 		k->who.who = 1; /* 0 marks a free entry, which would never expire */
-	if (k->rights & STAG_POOL_RIGHT_WRITE)
-		rc = serve_change(k, rq, n->now, &answer);
-	else
+	if (!(k->rights & STAG_POOL_RIGHT_WRITE) ||
+	    (rq->version == 0 && rq->key == NODE_ENROL_LATER))
 		rc = serve_reply(k, &answer);
+	else
+		rc = serve_enrol(k, rq, &answer);
 	/* A client that the pool has forgotten may attach again as a new one. */
 	k->greeted = rc == 0 && answer.status == 0;
 	return rc;
@@ -243,25 +407,28 @@ static int serve_attach(struct client *k, const struct pool_request *rq)
 
 static int forget_node(struct stag_pool_node *n, const char *name)
 {
-	int seat = roll_seat(&n->role.roll, name);
+	int seat = roll_seat(&n->role.roll, name), rc;
 
 	if (seat < 0)
 		return -ENOENT;
 	if (roll_in_sync(&n->role.roll, (unsigned int)seat))
 		return -EBUSY;
-	return role_leave(&n->role, n->now, (unsigned int)seat);
+	ROLE_EVENT(n, rc = role_leave(&n->role, n->now, (unsigned int)seat));
+	return rc;
 }
 
 static int switch_to(struct stag_pool_node *n, const char *name)
 {
 	const struct roll *roll = &n->role.roll;
 	int seat = name[0] ? roll_seat(roll, name) : roll_next(roll, (unsigned int)n->role.seat);
+	int rc;
 
 	if (seat == n->role.seat)
 		return 0;
 	if (seat < 0 || !roll_in_sync(roll, (unsigned int)seat))
 		return seat < 0 && name[0] ? -ENOENT : -EBUSY;
-	return role_switch(&n->role, n->now, (unsigned int)seat);
+	ROLE_EVENT(n, rc = role_switch(&n->role, n->now, (unsigned int)seat));
+	return rc;
 }
 
 static int serve_administer(struct client *k, const struct pool_request *rq)
@@ -277,6 +444,7 @@ static int serve_administer(struct client *k, const struct pool_request *rq)
 		memcpy(name, rq->name, rq->name_length);
 		rc = rq->op == POOL_OP_SWITCH ? switch_to(n, name) : forget_node(n, name);
 	}
+	report_act(k, rq, rc);
 	answer.status = (uint32_t)-rc;
 	node_act(n);
 	/* The answer comes from the next primary: the client sends the request again there. */
@@ -319,11 +487,14 @@ static int serve_list(struct client *k, const struct pool_request *rq)
 	struct stag_pool_node *n = k->conn.node;
 	uint8_t names[LIST_ROOM];
 	struct pool_answer answer;
+	uint32_t steps;
 
 	if (!role_may_read(&n->role, n->now))
 		return -EAGAIN;
-	pool_list(&n->memory.region, rq, names, rq->length < LIST_ROOM ? rq->length : LIST_ROOM,
-		  &answer);
+	steps = pool_list(&n->memory.region, rq, names,
+			  rq->length < LIST_ROOM ? rq->length : LIST_ROOM, &answer);
+	/* Its turn pays for what was read, too: most of the entries may be empty, or of other users. */
+	n->serve.answer_bytes += (uint64_t)steps * sizeof(uint64_t);
 	return write_answer(k, &answer);
 }
 
@@ -346,6 +517,22 @@ static int serve_nodes(struct client *k, const struct pool_request *rq)
 		.sequence = rq->sequence, .op = rq->op, .bytes = &status, .length = sizeof(status)};
 
 	node_status(k->conn.node, &status);
+	if (!(k->rights & STAG_POOL_RIGHT_ADMIN))
+		memset(status.secrets, 0, sizeof(status.secrets));
+	return write_answer(k, &answer);
+}
+
+static int serve_events(struct client *k, const struct pool_request *rq)
+{
+	struct node_event list[LIST_ROOM / sizeof(struct node_event)];
+	uint32_t room = rq->length < LIST_ROOM ? rq->length : LIST_ROOM;
+	unsigned int n = events_list(&k->conn.node->events, rq->version, list,
+				     (unsigned int)(room / sizeof(list[0])));
+	struct pool_answer answer = {.sequence = rq->sequence,
+				     .op = rq->op,
+				     .bytes = list,
+				     .length = (uint32_t)(n * sizeof(list[0]))};
+
 	return write_answer(k, &answer);
 }
 
@@ -357,25 +544,55 @@ static int serve_error(struct client *k, const struct pool_request *rq, int erro
 	return write_answer(k, &answer);
 }
 
-static bool is_allowed(const struct client *k, const struct pool_request *rq)
+/* Returns why the client's user may not do this, or NULL if it may, and the error with which to answer. */
+static const char *why_refused(const struct client *k, const struct pool_request *rq, int *error)
 {
-	uint32_t needs = pool_op_needs(rq->op);
+	uint32_t lacks = pool_op_needs(rq->op) & ~k->rights;
 
-	return rq->op == POOL_OP_ATTACH || (needs & ~k->rights) == 0;
+	*error = EACCES;
+	if (lacks & STAG_POOL_RIGHT_READ)
+		return "no right to read";
+	if (lacks & STAG_POOL_RIGHT_WRITE)
+		return "no right to write";
+	if (lacks)
+		return "no right to administer";
+	if (!pool_scope_allows(rq))
+		return rq->name_length ? "no right to this name"
+				       : "no right to values without a name";
+	*error = ENOENT; /* it exists, which the client must not learn */
+	return pool_scope_hides(&k->conn.node->memory.region, rq) ? "no right to this value" : NULL;
 }
 
 /*
- * Returns 0 if the request is done or in flight, -EAGAIN if it has to wait, or another error if the client broke
- * the protocol.
+ * Returns whether the client has to wait for itself. Every request is checked before it is carried out, because a
+ * part of it must not be done twice.
+ */
+static bool must_wait(const struct client *k, const struct pool_request *rq)
+{
+	return takes_no_answers(k) || (rq->source == POOL_SOURCE_PULL && k->pulls >= CLIENT_PULLS);
+}
+
+/*
+ * Returns 0 if the request is done or in flight, -EAGAIN if it has to wait for the node, -EBUSY if it has to wait
+ * for its client, or another error if the client broke the protocol.
  */
 static int execute_request(struct client *k, struct node_message *m, const struct pool_request *rq)
 {
 	struct pool_answer answer;
+	const char *refused;
+	int error, rc;
 
 	if (!k->greeted && rq->op != POOL_OP_ATTACH)
 		return -EPROTO;
-	if (!is_allowed(k, rq))
-		return serve_error(k, rq, EACCES);
+	if (must_wait(k, rq))
+		return -EBUSY;
+	refused = why_refused(k, rq, &error);
+	if (refused) {
+		if (rq->source == POOL_SOURCE_STAGED)
+			node_staging_refuse(k, m, rq);
+		report_refusal(k, rq, refused);
+		return serve_error(k, rq, error);
+	}
 	switch ((enum pool_handler)pool_operations[rq->op].handler) {
 	case POOL_DO_ATTACH:
 		return serve_attach(k, rq);
@@ -385,14 +602,24 @@ static int execute_request(struct client *k, struct node_message *m, const struc
 		return serve_list(k, rq);
 	case POOL_DO_NODES:
 		return serve_nodes(k, rq);
+	case POOL_DO_EVENTS:
+		return serve_events(k, rq);
 	case POOL_DO_FRESH:
 		return serve_fresh(k, rq);
 	case POOL_DO_ADMINISTER:
 		return serve_administer(k, rq);
-	case POOL_DO_CHANGE:
+	case POOL_DO_ENROL:
+		return serve_enrol(k, rq, &answer);
 	case POOL_DO_DETACH:
+		return serve_detach(k, rq, m->came);
+	case POOL_DO_CHANGE:
 		break;
 	}
+	rc = k->reclaimed ? enrol_again(k) : 0;
+	if (rc == -EUSERS && rq->source == POOL_SOURCE_STAGED)
+		node_staging_refuse(k, m, rq);
+	if (rc != 0)
+		return rc == -EUSERS ? serve_error(k, rq, EUSERS) : rc;
 	if (rq->source == POOL_SOURCE_STAGED)
 		return node_staging_change(k, m, rq);
 	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq)
@@ -405,47 +632,96 @@ void serve_message_done(struct node_message *m)
 		node_conn_receive(m->work.conn, m);
 }
 
-/* Returns -EAGAIN if the message stays in the queue. */
-static int execute_message(struct client *k, struct node_message *m)
+/* What a client may still do before it is the next one's turn. */
+struct turn {
+	unsigned int requests;
+	uint64_t until; /* sum of bytes: of records, values and answers */
+};
+
+static uint64_t bytes_done(const struct stag_pool_node *n)
 {
-	while (m->left > 0) {
+	return n->memory.log.put + n->info.mirrored_bytes + n->serve.answer_bytes;
+}
+
+static bool is_over(const struct stag_pool_node *n, const struct turn *t)
+{
+	return t->requests == 0 || bytes_done(n) >= t->until;
+}
+
+/* Returns 0 if all of the message, or of the turn, is done; otherwise as execute_request(). */
+static int execute_message(struct client *k, struct node_message *m, struct turn *t)
+{
+	while (m->left > 0 && !is_over(k->conn.node, t)) {
 		struct pool_request rq;
 		size_t where = m->where;
 		int rc = pool_request_read(m->bytes, m->length, &where, &rq);
 
+		rq.scope = k->scope;
 		if (rc == 0)
 			rc = execute_request(k, m, &rq);
-		if (rc == -EAGAIN)
+		if (rc != 0)
 			return rc;
-		if (rc != 0) {
-			log_warn("client %s: disconnected: invalid request: %s", k->name,
-				 strerror(-rc));
-			node_conn_leave(&k->conn);
-			return rc;
-		}
 		m->where = where;
 		m->left--;
+		t->requests--;
+	}
+	return 0;
+}
+
+/* Carries out requests of a client until its turn is over. Returns as execute_request(). */
+static int take_turn(struct client *k)
+{
+	struct turn t = {TURN_REQUESTS, bytes_done(k->conn.node) + TURN_BYTES};
+	int rc = 0;
+
+	while (!list_empty(&k->inbox) && !is_over(k->conn.node, &t)) {
+		struct node_message *m = list_entry(k->inbox.next, struct node_message, link);
+
+		rc = execute_message(k, m, &t);
+		if (rc != 0 || k->conn.over)
+			break;
+		if (m->left == 0) {
+			list_del(&m->link);
+			serve_message_done(m);
+		}
+	}
+	return rc;
+}
+
+/* Lets the first client take its turn. Returns -EAGAIN if the node can carry out nothing more. */
+static int serve_next(struct stag_pool_node *n)
+{
+	struct client *k = list_entry(n->serve.turns.next, struct client, turn);
+	int rc;
+
+	node_read_clock(n); /* for the lease; the turn's requests arrived before */
+	rc = take_turn(k);
+	if (rc == -EAGAIN)
+		return rc;
+	if (rc != 0 && rc != -EBUSY)
+		serve_evict(k, "invalid request: %s", strerror(-rc));
+	if (k->conn.over || list_empty(&k->inbox)) {
+		client_become(k, CLIENT_IDLE);
+	} else if (rc == -EBUSY) {
+		pause_client(k);
+	} else {
+		list_del(&k->turn);
+		list_add_tail(&n->serve.turns, &k->turn);
 	}
 	return 0;
 }
 
 void serve_requests(struct stag_pool_node *n)
 {
-	uint64_t first = n->serve.core.number, put = n->memory.log.put + n->info.mirrored_bytes;
+	uint64_t first = n->serve.core.number, done = bytes_done(n);
+	unsigned int turns = 0;
 
 	node_read_clock(n);
-	while (!list_empty(&n->serve.inbox) && n->serve.core.number - first < RECORDS_A_ROUND &&
-	       n->memory.log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
-		struct node_message *m = list_entry(n->serve.inbox.next, struct node_message, link);
-		struct client *k = to_client(m->work.conn);
-
-		if (!k->conn.over && execute_message(k, m) == -EAGAIN)
+	while (!list_empty(&n->serve.turns) && n->serve.core.number - first < RECORDS_A_ROUND &&
+	       bytes_done(n) - done < BYTES_A_ROUND && turns++ < TURNS_A_ROUND)
+		if (serve_next(n) == -EAGAIN)
 			return;
-		list_del(&m->link);
-		if (!k->conn.over)
-			serve_message_done(m);
-	}
-	if (!list_empty(&n->serve.inbox))
+	if (!list_empty(&n->serve.turns))
 		n->loop.busy = true;
 	/* An answer without a record waits only for the records before it. */
 	serve_answers(n, pool_superblock(&n->memory.region)->number);
@@ -461,13 +737,52 @@ static void client_received(struct node_conn *c, struct node_message *m)
 	if (pool_message_read(m->bytes, m->length, &m->where, &header) != 0 ||
 	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
 	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
-		log_warn("client %s: disconnected: not a request of this epoch", k->name);
-		node_conn_leave(c);
+		serve_evict(k, "not a request of this epoch");
 		return;
 	}
+	if (header.count > NODE_DEPTH - k->unanswered) {
+		serve_evict(k, "%u requests unanswered, and %u are allowed",
+			    k->unanswered + header.count, NODE_DEPTH);
+		return;
+	}
+	k->unanswered += header.count;
 	m->left = header.count;
 	m->came = c->node->now;
-	list_add_tail(&c->node->serve.inbox, &m->link);
+	list_add_tail(&k->inbox, &m->link);
+	if (k->state == CLIENT_IDLE)
+		client_become(k, CLIENT_WAITING);
+}
+
+/* ---- slow clients ------------------------------------------------------------------------------------ */
+
+static void watch_client(struct client *k, uint64_t timeout)
+{
+	struct stag_pool_node *n = k->conn.node;
+
+	if (timeout == 0)
+		k->conn.sent_at = n->now;
+	else if (k->conn.unsent != 0 && n->now - k->conn.sent_at > timeout)
+		serve_evict(k, "%u messages of answers are not taken, for %llu s", k->conn.unsent,
+			    (unsigned long long)((n->now - k->conn.sent_at) / NS_PER_S));
+}
+
+/* A node that was stopped counts from now on: nobody could make progress meanwhile. */
+void serve_watch(struct stag_pool_node *n)
+{
+	uint64_t timeout = n->conf.client_timeout, since = n->now - n->serve.watched_at;
+
+	if (since < NS_PER_S && since < timeout / 4)
+		return;
+	if (since > timeout / 2 && since > 2 * NS_PER_S)
+		timeout = 0;
+	n->serve.watched_at = n->now;
+	list_for_each_safe (it, &n->conns) {
+		struct node_conn *c = list_entry(it, struct node_conn, link);
+
+		if (c->ops == &ops)
+			watch_client(to_client(c), timeout);
+	}
+	pulls_watch(n, timeout);
 }
 
 /* ---- connections of clients ----------------------------------------------------------------------- */
@@ -480,6 +795,16 @@ static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 		node_conn_leave(c);
 }
 
+/* Counts the connections of its user, unless that is a user no more. */
+static void count_client(const struct client *k, int change)
+{
+	const struct users *all = &k->conn.node->users;
+	const struct user *u = users_find(all, k->name);
+
+	if (u && (change > 0 || u->clients > 0))
+		all->list[u - all->list].clients += (uint32_t)change;
+}
+
 /*
  * Drops requests that are not records yet, and all answers. The client sends the requests again on its next
  * connection.
@@ -488,8 +813,11 @@ static void client_ended(struct node_conn *c)
 {
 	struct client *k = to_client(c);
 
-	expire_seen(k);
+	count_client(k, -1);
+	expire_left(k);
 	pulls_forget(k);
+	c->node->serve.num_paused -= k->slow;
+	list_del(&k->turn);
 	for (unsigned int i = 0; i < c->depth && c->messages; i++)
 		list_del(&c->messages[i].link);
 	for (unsigned int i = 0; i < NODE_DEPTH; i++)
@@ -501,6 +829,8 @@ static void client_ended(struct node_conn *c)
 static void free_client(struct node_conn *c)
 {
 	node_staging_leave(to_client(c));
+	pulls_free_slot(to_client(c));
+	free(to_client(c)->scope);
 	free(to_client(c));
 }
 
@@ -525,25 +855,59 @@ static int accept_client(struct client *k, const struct admit_session *s)
 	return rdma_accept(k->conn.id, &param) == 0 ? 0 : -errno;
 }
 
+/* Notes what the client's user may do. */
+static int set_rights(struct client *k, const struct admit_session *s)
+{
+	const struct user *u = users_find(&k->conn.node->users, s->name);
+
+	memcpy(k->name, s->name, sizeof(k->name));
+	k->rights = s->rights;
+	k->domain = DOMAIN_OTHERS;
+	if (!u)
+		return -EACCES;
+	k->proven = secret_mark(k->conn.node, user_secret(u, s->secret));
+	count_client(k, 1);
+	if (u->num_prefixes) {
+		k->scope = calloc(1, sizeof(*k->scope));
+		if (!k->scope)
+			return -ENOMEM;
+		k->scope->count = u->num_prefixes;
+		memcpy(k->scope->prefixes, u->prefixes, sizeof(u->prefixes));
+	}
+	if (!(k->rights & STAG_POOL_RIGHT_READ))
+		return 0;
+	if (!k->scope)
+		k->domain = DOMAIN_READERS;
+	return memory_open_for(k->conn.node, k->domain);
+}
+
 int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s)
 {
-	struct client *k = calloc(1, sizeof(*k));
+	const struct user *u = users_find(&n->users, s->name);
+	struct client *k;
 	int rc;
 
+	if (u && u->clients >= n->conf.user_clients)
+		return -EUSERS;
+	k = calloc(1, sizeof(*k));
 	if (!k)
 		return -ENOMEM;
 	node_conn_begin(&k->conn, n, &ops, id);
 	list_init(&k->free_replies);
 	list_init(&k->ready);
 	list_init(&k->dirty);
+	list_init(&k->turn);
+	list_init(&k->inbox);
+	listen_describe_peer(id, k->address, sizeof(k->address));
 	for (unsigned int i = 0; i < NODE_DEPTH; i++) {
 		k->replies[i].client = k;
 		list_add_tail(&k->free_replies, &k->replies[i].link);
 	}
-	memcpy(k->name, s->name, sizeof(k->name));
-	k->rights = s->rights;
 	n->serve.num_clients++;
-	rc = node_conn_prepare(&k->conn, n->adapter.pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
+	rc = set_rights(k, s);
+	if (rc == 0)
+		rc = node_conn_prepare(&k->conn, &n->adapter.clients, n->adapter.pd[k->domain],
+				       NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
 	if (rc == 0)
 		rc = accept_client(k, s);
 	if (rc != 0) {
@@ -554,25 +918,32 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	return 0;
 }
 
-void serve_keep_alive(struct node_conn *c)
+static bool has_scope(const struct client *k, const struct user *u)
 {
-	if (c->ops == &ops)
-		expire_seen(to_client(c));
+	if (!k->scope || u->num_prefixes == 0)
+		return !k->scope && u->num_prefixes == 0;
+	return k->scope->count == u->num_prefixes &&
+	       memcmp(k->scope->prefixes, u->prefixes, sizeof(u->prefixes)) == 0;
 }
 
-static bool is_same(const struct user *a, const struct user *b)
+/* Returns whether the user may still do the same, and has the secret that the client has proven. */
+static bool is_still(const struct client *k, const struct user *u)
 {
-	return a && b && a->rights == b->rights && strcmp(a->secret, b->secret) == 0;
+	return u && k->rights == u->rights && has_scope(k, u) &&
+	       secret_has_mark(k->conn.node, u, k->proven);
 }
 
-/* Disconnects clients whose secret or rights changed: they must authenticate again. Others are not affected. */
-void serve_users(struct stag_pool_node *n, const struct users *before)
+/* Disconnects clients whose secret, rights or prefixes changed: they must authenticate again. Others are not affected. */
+void serve_users(struct stag_pool_node *n)
 {
 	list_for_each_safe (it, &n->conns) {
 		struct node_conn *c = list_entry(it, struct node_conn, link);
 		const char *name = c->ops == &ops ? to_client(c)->name : NULL;
 
-		if (!name || is_same(users_find(before, name), users_find(&n->users, name)))
+		if (!name)
+			continue;
+		count_client(to_client(c), 1);
+		if (is_still(to_client(c), users_find(&n->users, name)))
 			continue;
 		node_log(n, LOG_LEVEL_INFO,
 			 "client %s: secret or rights changed, it must authenticate again", name);
@@ -615,8 +986,8 @@ void serve_stop(struct stag_pool_node *n)
 		if (c->ops == &ops)
 			node_conn_leave(c);
 	}
-	while (!list_empty(&n->serve.inbox))
-		list_del(n->serve.inbox.next);
+	while (!list_empty(&n->serve.turns))
+		list_del(n->serve.turns.next);
 	while (!list_empty(&n->serve.replies))
 		list_del(n->serve.replies.next);
 	while (!list_empty(&n->serve.switchovers))

@@ -53,7 +53,20 @@ static void init_slices(struct node_staging *st)
 		}
 }
 
-/* Maps and registers the staging memory, which is accessible remotely only through memory windows. */
+/* Registers the staging memory for clients, which can access it only through memory windows. */
+static int register_memory(struct stag_pool_node *n)
+{
+	struct node_staging *st = &n->memory.staging;
+
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++) {
+		st->mr[d] = ibv_reg_mr(n->adapter.pd[d], st->at, LENGTH,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		if (!st->mr[d])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int make_memory(struct stag_pool_node *n)
 {
 	struct node_staging *st = &n->memory.staging;
@@ -63,9 +76,8 @@ static int make_memory(struct stag_pool_node *n)
 	if (at == MAP_FAILED)
 		return -errno;
 	st->at = at;
-	st->mr = ibv_reg_mr(n->adapter.pd, at, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	st->slices = calloc(STAGING_SLICES, sizeof(*st->slices));
-	if (!st->mr || !st->slices)
+	if (register_memory(n) != 0 || !st->slices)
 		return -ENOMEM;
 	init_slices(st);
 	return 0;
@@ -98,8 +110,9 @@ void node_staging_destroy(struct stag_pool_node *n)
 {
 	struct node_staging *st = &n->memory.staging;
 
-	if (st->mr)
-		ibv_dereg_mr(st->mr);
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++)
+		if (st->mr[d])
+			ibv_dereg_mr(st->mr[d]);
 	if (st->at)
 		munmap(st->at, LENGTH);
 	free(st->slices);
@@ -180,12 +193,12 @@ static void slot_become(struct stage_slot *s, enum slot_state state)
 	s->state = state;
 }
 
-static int make_windows(struct stag_pool_node *n, struct stage_slice *slice)
+static int make_windows(struct ibv_pd *pd, struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &slice->slots[i];
 
-		s->mw = ibv_alloc_mw(n->adapter.pd, IBV_MW_TYPE_2);
+		s->mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 		if (!s->mw)
 			return -ENOMEM;
 		s->rkey = s->mw->rkey;
@@ -205,7 +218,7 @@ void node_staging_assign(struct client *k)
 	if (!slice)
 		return;
 	clear_slice(n, slice);
-	if (make_windows(n, slice) != 0) {
+	if (make_windows(n->adapter.pd[k->domain], slice) != 0) {
 		free_windows(slice);
 		return;
 	}
@@ -233,7 +246,7 @@ static int open_slot(struct client *k, struct stage_slot *s)
 		.opcode = IBV_WR_BIND_MW,
 		.bind_mw = {.mw = s->mw,
 			    .rkey = ibv_inc_rkey(s->rkey),
-			    .bind_info = {.mr = n->memory.staging.mr,
+			    .bind_info = {.mr = n->memory.staging.mr[k->domain],
 					  .addr = (uintptr_t)n->memory.staging.at + slot_offset(s),
 					  .length = slot_size(s),
 					  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
@@ -306,6 +319,18 @@ static struct stage_slot *find_slot(struct client *k, const struct node_message 
 		return s->state == SLOT_OPEN && s->rkey == m->invalidated ? s : NULL;
 	}
 	return NULL;
+}
+
+void node_staging_refuse(struct client *k, const struct node_message *m,
+			 const struct pool_request *rq)
+{
+	struct stage_slot *s = find_slot(k, m, rq);
+
+	if (!s)
+		return;
+	s->asking = NULL;	  /* an earlier attempt had to wait, and is not tried again */
+	if (list_empty(&s->link)) /* otherwise it is shut when its records are applied */
+		slot_become(s, SLOT_SHUT);
 }
 
 /* Makes a record without a value in it. */
@@ -394,6 +419,22 @@ static void slot_sent(struct node_work *w, const struct ibv_wc *wc)
 	container_of(w, struct standby, caught)->catching--;
 }
 
+/* Forwards the writes of the clients in each domain. */
+static int start_forwarding(struct stag_pool_node *n, const struct stagdv_mirror *mirror)
+{
+	int rc = 0;
+
+	for (unsigned int d = 0; d < NODE_DOMAINS && rc == 0; d++)
+		rc = n->adapter.dv->mirror(n->memory.staging.mr[d], mirror);
+	return rc;
+}
+
+static void stop_forwarding(struct stag_pool_node *n, struct ibv_qp *qp)
+{
+	for (unsigned int d = 0; d < NODE_DOMAINS; d++)
+		n->adapter.dv->unmirror(n->memory.staging.mr[d], qp);
+}
+
 int node_staging_mirror(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
@@ -408,10 +449,12 @@ int node_staging_mirror(struct standby *l)
 	for (unsigned int i = 0; i < STAGING_SLOTS; i++)
 		l->same[i] =
 			!n->memory.staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
-	rc = n->adapter.dv->mirror(n->memory.staging.mr, &mirror);
-	if (rc != 0)
+	rc = start_forwarding(n, &mirror);
+	if (rc != 0) {
+		stop_forwarding(n, mirror.qp);
 		node_log(n, LOG_LEVEL_WARN, "values cannot be forwarded to %s: %s", l->name,
 			 strerror(rc));
+	}
 	l->mirrors = rc == 0;
 	return -rc;
 }
@@ -419,7 +462,7 @@ int node_staging_mirror(struct standby *l)
 void node_staging_unmirror(struct standby *l)
 {
 	if (l->mirrors)
-		l->conn.node->adapter.dv->unmirror(l->conn.node->memory.staging.mr, l->conn.id->qp);
+		stop_forwarding(l->conn.node, l->conn.id->qp);
 	l->mirrors = false;
 }
 

@@ -78,6 +78,7 @@ void watch_poll(struct stag_pool_node *n)
 	node_log(n, LOG_LEVEL_INFO, "the process of the primary of epoch %llu has ended",
 		 (unsigned long long)n->proof.primary.epoch);
 	watch_end(n);
-	role_gone(&n->role, node_read_clock(n), n->proof.primary.seat, n->proof.primary.epoch);
+	ROLE_EVENT(n, role_gone(&n->role, node_read_clock(n), n->proof.primary.seat,
+				n->proof.primary.epoch));
 	node_act(n);
 }

@@ -55,13 +55,19 @@ static bool is_promise(const struct role *r, unsigned int seat, uint64_t epoch, 
 	return epoch == r->epoch && sent <= r->last_beat && sent > r->peers[seat].promised;
 }
 
+void role_pulse_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
+		       uint64_t sent)
+{
+	if (!is_promise(r, seat, epoch, sent))
+		return;
+	r->peers[seat].promised = sent;
+	renew_lease(r);
+}
+
 void role_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent)
 {
 	role_begin(r, now);
-	if (is_promise(r, seat, epoch, sent)) {
-		r->peers[seat].promised = sent;
-		renew_lease(r);
-	}
+	role_pulse_echoed(r, now, seat, epoch, sent);
 	role_step(r, now);
 }
 
@@ -237,6 +243,12 @@ static void send_heartbeats(struct role *r, uint64_t now)
 				 .revision = r->revision);
 }
 
+void role_pulse(struct role *r, uint64_t now)
+{
+	if (r->state == ROLE_PRIMARY || r->state == ROLE_HANDING)
+		send_heartbeats(r, now);
+}
+
 /* ---- changes of the roll ---------------------------------------------------------------------- */
 
 /* A standby that is added must have every record that was acknowledged before; later records wait for it. */
@@ -292,8 +304,8 @@ static void mend_roll(struct role *r, uint64_t now)
 	if (r->swapping || r->reading || r->read_at || is_roll_as_wanted(r, now))
 		return;
 	/*
-	 * An added standby counts from now on. Renew the lease first, because we may be stopped before the next
-	 * line.
+	 * An added standby counts from now on, so the lease has to end with its promise before the roll names it: we may be
+	 * stopped as soon as the roll is swapped. A ROLE_LEASE is carried out before any ROLE_SWAP (role_next_pulse()).
 	 */
 	r->maybe |= r->want.in_sync & ~r->roll.in_sync;
 	renew_lease(r);

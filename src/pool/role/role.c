@@ -95,6 +95,28 @@ bool role_next(struct role *r, struct role_action *action)
 	return true;
 }
 
+bool role_next_pulse(struct role *r, struct role_action *action)
+{
+	const unsigned int room = sizeof(r->actions) / sizeof(r->actions[0]);
+	bool serves = true;
+	unsigned int at;
+
+	for (at = r->get; at != r->put; at++) {
+		enum role_what what = r->actions[at % room].what;
+
+		if (what == ROLE_BEAT || what == ROLE_ECHO || (what == ROLE_LEASE && serves))
+			break;
+		serves = serves && what != ROLE_SERVE;
+	}
+	if (at == r->put)
+		return false;
+	*action = r->actions[at % room];
+	for (; at != r->get; at--) /* those before it wait on, in their order */
+		r->actions[at % room] = r->actions[(at - 1) % room];
+	r->get++;
+	return true;
+}
+
 void role_init(struct role *r, const struct role_times *times, const char *name, uint64_t epoch,
 	       uint64_t now)
 {

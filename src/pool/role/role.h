@@ -70,6 +70,8 @@
  * Time: a caller reads `now` after it has seen the event (it reads a heartbeat first, the clock then) and before it sends what
  * follows from it. The other way around, a pause in between breaks rule 2.
  *
+ * Not safe for threads: who calls from several holds a lock. One thread alone makes all events but those of the pulse.
+ *
  * Includes no other room of src/pool.
  */
 #ifndef STAG_POOL_ROLE_H
@@ -172,7 +174,8 @@ struct role {
 	struct role_peer peers[ROLL_MAX_NODES];
 	uint64_t placed;   /* number of the last record that was made */
 	uint64_t answered; /* number of the last record that was applied here and acknowledged */
-	uint64_t lease;	   /* time of the last ROLE_LEASE */
+	_Atomic uint64_t
+		lease; /* time of the last ROLE_LEASE; atomic, because the pulse extends it */
 	uint64_t next_beat, last_beat;
 	int successor; /* seat that a handover goes to; -1: none */
 	bool handed;   /* ROLE_HANDOVER was sent */
@@ -210,6 +213,11 @@ void role_create(struct role *r, const uint8_t uuid[ROLL_UUID_LEN], const struct
 		 bool replace);
 /* Fetches the next action. Returns false if there is none. Callers fetch all actions after each event. */
 bool role_next(struct role *r, struct role_action *action);
+/*
+ * Fetches the next ROLE_BEAT, ROLE_ECHO or ROLE_LEASE, before other actions that wait: to be carried out at once. Only
+ * a ROLE_LEASE waits for a ROLE_SERVE before it: until then the memory lacks records, and the epoch may not be saved.
+ */
+bool role_next_pulse(struct role *r, struct role_action *action);
 static inline const struct roll *role_wanted(const struct role *r)
 {
 	return &r->want;
@@ -224,6 +232,20 @@ void role_changed(struct role *r, uint64_t now, uint64_t revision,
 		  const struct roll *roll); /* reported by a watch */
 void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result result,
 		  uint64_t revision);
+
+/* ---- events of the pulse --------------------------------------------------------- */
+
+/*
+ * These keep heartbeats and promises going while the caller of the other events is busy, in another thread, under
+ * the caller's lock. They decide nothing: no promotion, no drop, no change of the roll. ROLE_BEAT, ROLE_ECHO and
+ * ROLE_LEASE may follow, and nothing else. Each event is reported once more in the usual way, which has no effect on
+ * promises then.
+ */
+void role_pulse(struct role *r, uint64_t now); /* sends heartbeats that are due */
+void role_pulse_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
+		      uint64_t sent);
+void role_pulse_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
+		       uint64_t sent);
 
 /* ---- events of a standby -------------------------------------------------------- */
 

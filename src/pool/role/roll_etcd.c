@@ -31,6 +31,7 @@
 #define MAX_REPLY    (1u << 20)
 #define WATCH_RETRY  (NS_PER_S / 4)
 #define UNAUTHORISED 401
+#define PASSWORD_LEN 256
 #define MAX_B64(n)   (((n) + 2) / 3 * 4 + 1)
 
 struct reply {
@@ -204,20 +205,32 @@ static void log_failure(struct roll_etcd *e, CURLcode code, long status)
 	json_decref(o);
 }
 
+static int read_password(const struct roll_where *w, char password[PASSWORD_LEN])
+{
+	ssize_t len = file_read_private(AT_FDCWD, w->password_file, password, PASSWORD_LEN);
+
+	if (len >= 0) {
+		password[strcspn(password, "\r\n")] = '\0';
+		return 0;
+	}
+	log_err("etcd: password file %s: %s", w->password_file,
+		len == -EPERM ? "it must be a file of this user or of root, and accessible to "
+				"nobody else: run chmod 600"
+			      : strerror((int)-len));
+	return (int)len;
+}
+
 static int log_in(struct roll_etcd *e)
 {
-	char password[256], *body;
-	ssize_t len = file_read(AT_FDCWD, e->where.password_file, password, sizeof(password));
+	char password[PASSWORD_LEN], *body;
+	int rc = read_password(&e->where, password);
 	json_t *o = NULL;
 	const char *token;
 	CURLcode code;
 	long status = 0;
 
-	if (len < 0) {
-		log_err("etcd: password file %s: %s", e->where.password_file, strerror((int)-len));
-		return (int)len;
-	}
-	password[strcspn(password, "\r\n")] = '\0';
+	if (rc != 0)
+		return rc;
 	o = json_pack("{s:s, s:s}", "name", e->where.user, "password", password);
 	OPENSSL_cleanse(password, sizeof(password));
 	body = o ? json_dumps(o, 0) : NULL;
@@ -527,18 +540,33 @@ static void start_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* Refuses a file of a password that is not private. One that is missing may still be created. */
+static int check_password(const struct roll_where *w)
+{
+	char password[PASSWORD_LEN];
+	int rc = w->user[0] ? read_password(w, password) : 0;
+
+	OPENSSL_cleanse(password, sizeof(password));
+	return rc == -EPERM ? rc : 0;
+}
+
 int roll_etcd_open(const char *where, struct roll_backend **backend)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct roll_etcd *e = calloc(1, sizeof(*e));
 	const char *why;
+	int rc;
 
 	if (!e)
 		return -ENOMEM;
-	if (roll_where_parse(where, &e->where, &why) != 0) {
+	rc = roll_where_parse(where, &e->where, &why);
+	if (rc != 0)
 		log_err("roll %s: %s", where, why);
+	else
+		rc = check_password(&e->where);
+	if (rc != 0) {
 		free(e);
-		return -EINVAL;
+		return rc;
 	}
 	pthread_once(&once, start_curl);
 	e->backend.ops = &etcd_ops;

@@ -2,6 +2,7 @@
 /* roll_where.c - the place of the roll in etcd, parsed (roll_where.h). Pure. */
 #include "pool/role/roll_where.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,11 @@ static bool parse_timeout(const char *value, size_t len, struct roll_where *w)
 	return len && end == value + len && ms >= 1 && ms <= MAX_TIMEOUT_MS;
 }
 
+static bool is_option(const char *name, const char *text, size_t len)
+{
+	return strlen(name) == len && memcmp(name, text, len) == 0;
+}
+
 static const char *parse_option(const char *text, size_t len, struct roll_where *w)
 {
 	const char *equals = memchr(text, '=', len);
@@ -70,18 +76,50 @@ static const char *parse_option(const char *text, size_t len, struct roll_where 
 
 	if (!equals)
 		return "an option is NAME=VALUE";
-	if (name_len == 7 && memcmp(text, "timeout", 7) == 0)
+	if (is_option("plain-password", text, name_len)) {
+		w->plain_password = is_option("yes", equals + 1, len - name_len - 1);
+		return w->plain_password ? NULL : "plain-password is yes, or left out";
+	}
+	if (is_option("timeout", text, name_len))
 		return parse_timeout(equals + 1, len - name_len - 1, w)
 			       ? NULL
 			       : "timeout is 1 to 60000 ms";
 	for (unsigned int i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-		if (strlen(options[i].name) == name_len &&
-		    memcmp(options[i].name, text, name_len) == 0)
+		if (is_option(options[i].name, text, name_len))
 			return copy_text(options[i].to, options[i].room, equals + 1,
 					 len - name_len - 1)
 				       ? NULL
 				       : "an option's value is empty or too long";
-	return "options are ca, cert, key, user, password-file and timeout";
+	return "options are ca, cert, key, user, password-file, plain-password and timeout";
+}
+
+/* Returns whether an endpoint is on this machine by its text: 127.x.x.x, [::1] or localhost. */
+static bool is_local(const char *endpoint)
+{
+	size_t len =
+		strcspn(endpoint, "[") == 0 ? strcspn(endpoint, "]") + 1 : strcspn(endpoint, ":");
+	char host[INET6_ADDRSTRLEN] = "";
+	struct in_addr address;
+
+	if (is_option("localhost", endpoint, len) || is_option("[::1]", endpoint, len))
+		return true;
+	if (len < sizeof(host))
+		memcpy(host, endpoint, len);
+	return inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+static const char *check_password(const struct roll_where *w)
+{
+	if (w->plain_password && (w->tls || !w->user[0]))
+		return "plain-password is for etcd:// with user and password-file";
+	if (w->tls || !w->user[0] || w->plain_password)
+		return NULL;
+	for (unsigned int i = 0; i < w->num_hosts; i++)
+		if (!is_local(w->hosts[i]))
+			return "etcd:// would send the password in the clear: use etcds://, or "
+			       "allow "
+			       "it with plain-password=yes";
+	return NULL;
 }
 
 static const char *parse_options(const char *text, struct roll_where *w)
@@ -100,7 +138,7 @@ static const char *parse_options(const char *text, struct roll_where *w)
 		return "cert and key come together";
 	if (!w->tls && (w->ca[0] || w->cert[0]))
 		return "ca, cert and key are for etcds://";
-	return NULL;
+	return check_password(w);
 }
 
 static const char *parse_where(const char *text, struct roll_where *w)

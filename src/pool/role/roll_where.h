@@ -18,6 +18,7 @@ struct roll_where {
 	char ca[PATH_MAX], cert[PATH_MAX], cert_key[PATH_MAX];
 	char user[64];
 	char password_file[PATH_MAX];
+	bool plain_password;	 /* may cross the network in the clear */
 	unsigned int timeout_ms; /* per endpoint */
 };
 

@@ -56,18 +56,23 @@ static bool is_our_primary(const struct role *r, unsigned int seat, uint64_t epo
 	return epoch == r->epoch && seat == r->roll.primary && r->revision;
 }
 
+void role_pulse_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
+		      uint64_t sent)
+{
+	if (r->state == ROLE_FENCING || r->state == ROLE_CLAIMING ||
+	    !is_our_primary(r, seat, epoch))
+		return;
+	r->heard = now;
+	ROLE_ACT(r, .what = ROLE_ECHO, .seat = seat, .epoch = epoch, .time = sent);
+}
+
 void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent,
 		uint64_t revision)
 {
-	bool fenced = r->state == ROLE_FENCING || r->state == ROLE_CLAIMING;
-
 	role_begin(r, now);
 	if (epoch > r->epoch || (epoch == r->epoch && revision > r->revision))
 		role_look(r);
-	if (!fenced && is_our_primary(r, seat, epoch)) {
-		r->heard = now;
-		ROLE_ACT(r, .what = ROLE_ECHO, .seat = seat, .epoch = epoch, .time = sent);
-	}
+	role_pulse_heard(r, now, seat, epoch, sent);
 	role_step(r, now);
 }
 
@@ -107,7 +112,8 @@ void role_synced(struct role *r, uint64_t now, uint64_t epoch)
 	role_begin(r, now);
 	if (r->state == ROLE_OUTSIDE && epoch == r->epoch) {
 		r->synced = true;
-		r->heard = now; /* silence is measured from here */
+		if (now > r->heard)	/* the pulse may have made a later promise */
+			r->heard = now; /* silence is measured from here */
 		role_become(r, ROLE_STANDBY);
 	}
 	role_step(r, now);
