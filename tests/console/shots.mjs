@@ -36,7 +36,7 @@ async function shot(page, name, options = {}) {
 }
 
 async function look(browser, place, options) {
-  const page = await open(browser, `${world.base}/#/${place}`, options);
+  const page = await open(browser, world.url(place), options);
   await page.locator("#page-title").waitFor();
   return page;
 }

@@ -10,7 +10,7 @@ import { until, World } from "./world.mjs";
 
 export { assert, until };
 const PATIENCE_MS = 60000;
-export const pages = ["overview", "pool", "storage", "connections", "memory", "events", "about"];
+export const pages = ["overview", "pool", "storage", "connections", "memory", "events", "audit", "about"];
 
 function skip(why) {
   console.log(`1..0 # SKIP ${why}`);
@@ -75,9 +75,25 @@ export const beAccessible = (page, where) => judgedBy(page, where, everything);
 /* Checks contrast only: in the dark theme all else is the same. */
 export const beAccessibleInDark = (page, where) => judgedBy(page, `${where}, dark`, colours);
 
+const LAYOUT_MS = 10000; /* for a page to follow a change of the window */
+
 export async function notScrollSideways(page, where) {
-  const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-  assert.ok(wide <= room, `${where} is ${wide} px wide in ${room}`);
+  const widths = () => page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  await until(`${where} fits`, async () => {
+    const [wide, room] = await widths();
+    assert.ok(wide <= room, `${wide} px wide in ${room}`);
+    return true;
+  }, LAYOUT_MS);
+}
+
+/* Checks that no table is wider than its frame: what is cut off is not seen. */
+export async function cutNoColumn(page, where) {
+  const cut = () => page.locator(".table-frame").evaluateAll((frames) => frames.filter((f) => f.scrollWidth > f.clientWidth)
+    .map((f) => `${f.querySelector("caption").textContent}: ${f.scrollWidth} px in ${f.clientWidth}`));
+  await until(`no column is cut on ${where}`, async () => {
+    assert.deepEqual(await cut(), []);
+    return true;
+  }, LAYOUT_MS);
 }
 
 /*
@@ -90,8 +106,7 @@ class Stage {
   }
 
   async at(place) {
-    const token = this.world.token ? `token=${this.world.token}&` : "";
-    if (!this.shared) this.shared = await open(this.browser, `${this.base}/#${token}/${place}`);
+    if (!this.shared) this.shared = await open(this.browser, this.world.url(place));
     else await visit(this.shared, place);
     await this.shared.locator("#page-title").waitFor();
     return this.shared;

@@ -5,10 +5,12 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, openSync, writeSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { assert, beAccessible, notScrollSideways, open, play, until } from "./stage.mjs";
 
+const json = { "Content-Type": "application/json" };
 const row = (page, table, text) => page.getByRole("table", { name: table }).locator("tbody tr", { hasText: text });
 const dialog = (page) => page.getByRole("dialog");
 const gone = (page) => dialog(page).waitFor({ state: "detached" });
@@ -17,6 +19,12 @@ const gone = (page) => dialog(page).waitFor({ state: "detached" });
 async function fill(page, fields) {
   for (const [label, value] of Object.entries(fields)) await dialog(page).getByLabel(label, { exact: true }).fill(value);
 }
+
+/* Shows the fields that most people leave as they are. */
+const unfold = (page) => dialog(page).getByText("More options").click();
+
+/* The labels of the fields that a form shows at first. */
+const labelsOf = (page) => dialog(page).locator("label:visible").allTextContents();
 
 const press = (page, name) => dialog(page).getByRole("button", { name, exact: true }).click();
 
@@ -114,14 +122,57 @@ await play({
     await until("a first page", async () => (await rows.count()) === 50);
     await page.getByRole("button", { name: "Show more" }).click();
     await until("all", async () => (await rows.count()) >= 60);
-    await page.getByRole("searchbox", { name: "Filter values by name" }).fill("many-59");
-    await until("one", async () => (await rows.count()) === 1);
+  },
+
+  async the_filter_finds_values_that_are_not_loaded(stage) {
+    const { world } = stage;
+    for (let i = 0; i < 60; i++) await world.put(`some-${i}`, "x");
+    const shown = new Set((await world.get("/pools/shop/values?limit=50")).values.map((v) => v.name));
+    const later = Array.from({ length: 60 }, (_, i) => `some-${i}`).find((name) => !shown.has(name));
+    await stage.at("storage"); /* so that the list begins anew */
+    const page = await stage.at("pool");
+    const rows = page.getByRole("table", { name: "Values of pool shop" }).locator("tbody tr");
+    const filter = page.getByRole("searchbox", { name: "Filter all values by name" });
+    await until("a first page", async () => (await rows.count()) === 50);
+    assert.equal(await page.getByRole("button", { name: later, exact: true }).count(), 0, `${later} is on another page`);
+    await filter.fill(later.toUpperCase());
+    await page.getByRole("button", { name: later, exact: true }).waitFor();
+    await page.getByText(/^\d+ of \d+ match$/).waitFor();
+    await filter.fill("some-?");
+    await until("those with one digit", async () => (await rows.count()) === 10);
+    await filter.fill("no such value");
+    await page.getByText("No value matches").waitFor();
+    await filter.fill("");
+    await until("a first page again", async () => (await rows.count()) === 50);
+    for (let i = 0; i < 60; i++) await world.ask("DELETE", `/pools/shop/values/some-${i}`);
+  },
+
+  async forms_show_a_beginner_a_name_and_a_size(stage) {
+    const shows = async (button, labels) => {
+      const page = stage.shared;
+      await page.getByRole("button", { name: button, exact: true }).click();
+      await dialog(page).getByText("More options").waitFor();
+      assert.deepEqual(await labelsOf(page), labels, button);
+      await unfold(page);
+      assert.ok((await labelsOf(page)).length > labels.length, `${button}, unfolded`);
+      await beAccessible(page, button);
+      await press(page, "Cancel");
+      await gone(page);
+    };
+    await stage.at("pool");
+    await shows("Serve a pool", ["Name", "Size", "Create a pool", "Join an existing pool"]);
+    await stage.at("storage");
+    await shows("Serve a store", ["Name", "Size"]);
+    await shows("New partition", ["Name", "Size"]);
+    await shows("New target", ["Name", "Backed by"]);
+    await shows("Add a LUN", ["Backed by"]);
   },
 
   async a_pool_is_created_used_and_removed(stage) {
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Serve a pool" }).click();
     await beAccessible(page, "the form of a new pool");
+    await unfold(page);
     await fill(page, { Name: "shop", Node: "one", Size: "2M", Port: "0", "Memory address": "0x7e9000000000" });
     await press(page, "Serve it");
     await refused(page, "pool 'shop' already exists");
@@ -143,6 +194,9 @@ await play({
     await beAccessible(page, "stop serving a pool");
     await fill(page, { "Type shed to confirm": "shed" });
     await press(page, "Stop serving it");
+    await refused(page, /only copy/);
+    await dialog(page).getByLabel(/Even if this is the only copy/).check();
+    await press(page, "Stop serving it");
     await gone(page);
     await assert.rejects(stage.world.get("/pools/shed"), /no_such_pool/);
     await page.getByRole("heading", { name: "Pool shop", level: 1 }).waitFor();
@@ -154,6 +208,7 @@ await play({
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Serve a pool" }).click();
     await dialog(page).getByText("Join an existing pool").click();
+    await unfold(page);
     await beAccessible(page, "the form of a pool to join");
     await fill(page, { Name: "branch", Node: "c", Roll: "nowhere", "File of secrets": join(world.dir, "secrets"), Address: "127.0.0.1", Port: "0" });
     await press(page, "Serve it");
@@ -182,12 +237,13 @@ await play({
     await fill(page, { Name: "box", Size: "much" });
     await press(page, "Create it");
     await refused(page, /size/);
+    await unfold(page);
     await fill(page, { Size: "4M", "Cache, ms": "250" });
     await dialog(page).getByText("Durable", { exact: true }).click();
     await press(page, "Add a right");
-    await dialog(page).getByLabel("Who").selectOption("net");
+    await dialog(page).getByLabel("Peer or user").selectOption("net");
     await fill(page, { Network: "10.0.0.0/33" });
-    await dialog(page).getByLabel("May").selectOption("read");
+    await dialog(page).getByLabel("Access").selectOption("read");
     await press(page, "Create it");
     await refused(page, /10\.0\.0\.0\/33/);
     await fill(page, { Network: "10.0.0.0/8" });
@@ -207,6 +263,7 @@ await play({
     await fill(page, { Size: "1M" });
     await press(page, "Change it");
     await refused(page, /shrink|smaller|grow/i);
+    await unfold(page);
     await fill(page, { Size: "6M", Name: "crate" });
     await dialog(page).getByText("Visible", { exact: true }).click();
     await dialog(page).getByLabel("Order").selectOption("any");
@@ -230,6 +287,23 @@ await play({
     await row(page, "Partitions of store disk", "crate").waitFor({ state: "detached" });
   },
 
+  async a_written_partition_is_removed_only_if_that_is_ticked(stage) {
+    const { world } = stage;
+    await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "kept", size: "1M" }), { "Content-Type": "application/json" });
+    const file = openSync(join(world.dir, "disk.store"), "r+");
+    writeSync(file, "data", (await world.get("/stores/disk/partitions/kept")).offset);
+    closeSync(file);
+    const page = await stage.at("storage");
+    await page.getByRole("button", { name: "Remove kept" }).click();
+    await fill(page, { "Type kept to confirm": "kept" });
+    await press(page, "Remove it");
+    await refused(page, /has been written/);
+    await dialog(page).getByLabel(/Even if it was written/).check();
+    await press(page, "Remove it");
+    await gone(page);
+    await row(page, "Partitions of store disk", "kept").waitFor({ state: "detached" });
+  },
+
   async a_partition_in_use_stays(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "Remove goods" }).click();
@@ -243,6 +317,7 @@ await play({
   async a_store_is_served_checked_grown_and_removed(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "Serve a store" }).click();
+    await unfold(page);
     await fill(page, { Name: "more", "File, block device, or mem:NAME": "/no/such/directory/x", Size: "16M", Port: "0" });
     await press(page, "Serve it");
     await refused(page, /\/no\/such\/directory/);
@@ -285,6 +360,7 @@ await play({
   async a_target_is_created_with_logical_units(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "New target" }).click();
+    await unfold(page);
     await fill(page, { Name: "disk1", "iSCSI name": "not a name", Port: "0" });
     await press(page, "Create it");
     await refused(page, /iqn/);
@@ -293,19 +369,22 @@ await play({
     await gone(page);
     const card = page.getByRole("region", { name: "Target disk1" });
     await card.getByText("No logical unit yet").waitFor();
+    await card.locator("dt", { hasText: "TLS" }).waitFor();
     await card.getByRole("button", { name: "Add a LUN" }).click();
     await beAccessible(page, "the form of a logical unit");
+    await unfold(page);
     await dialog(page).getByLabel("Backed by").selectOption("store:disk/scratch");
     await dialog(page).getByLabel("Read only").check();
     await press(page, "Add it");
     await gone(page);
     await row(page, "Logical units of disk1", "store:disk/scratch").getByText("read only").waitFor();
     await card.getByRole("button", { name: "Add a LUN" }).click();
-    await fill(page, { Number: "0" });
+    await unfold(page);
+    await fill(page, { "LUN number": "0" });
     await press(page, "Add it");
     await refused(page, "target disk1 already has a LUN 0");
-    await fill(page, { Number: "1" });
-    await dialog(page).getByLabel("Backed by").selectOption("");
+    await fill(page, { "LUN number": "1" });
+    await dialog(page).getByLabel("Backed by").selectOption("file");
     await fill(page, { Path: "/no/such/device" });
     await press(page, "Add it");
     await refused(page, /\/no\/such\/device/);
@@ -319,6 +398,38 @@ await play({
     await press(page, "Remove it");
     await gone(page);
     await card.waitFor({ state: "detached" });
+  },
+
+  async a_target_has_chap_and_any_unit_of_the_ini_file(stage) {
+    const { world } = stage;
+    await world.ask("POST", "/stores", JSON.stringify({ name: "aside", path: join(world.dir, "aside.store"), format: true, size: "8M", port: 0 }), json);
+    await world.ask("POST", "/stores/aside/partitions", JSON.stringify({ name: "old", size: "1M" }), json);
+    await world.ask("DELETE", "/stores/aside");
+    const page = await stage.at("storage");
+    await page.getByRole("button", { name: "New target" }).click();
+    await fill(page, { Name: "vault" });
+    await dialog(page).getByLabel("Backed by").selectOption("other");
+    await fill(page, { Store: join(world.dir, "aside.store"), Partition: "old" });
+    await unfold(page);
+    await fill(page, { Port: "0", "LUN number": "16383", "CHAP user": "ann", "CHAP secret": "too short" });
+    await dialog(page).getByLabel("Block", { exact: true }).selectOption("4096");
+    await dialog(page).getByLabel("Write back").check();
+    await dialog(page).getByLabel("TLS").selectOption("required");
+    await press(page, "Create it");
+    await refused(page, /12 characters/);
+    await fill(page, { "CHAP secret": "a secret that is long" });
+    await press(page, "Create it");
+    await gone(page);
+    const made = await world.get("/targets/vault");
+    assert.match(made.iqn, /:vault$/, "a name was made for it");
+    assert.equal(made.tls, "required");
+    const [unit] = made.luns;
+    assert.deepEqual([unit.lun, unit.where, unit.block, unit.write_back], [16383, join(world.dir, "aside.store:old"), 4096, true]);
+    await row(page, "Logical units of vault", "aside.store:old").waitFor();
+    await page.getByRole("button", { name: "Remove LUN 16383 of vault" }).click();
+    await press(page, "Remove it");
+    await gone(page);
+    await world.ask("DELETE", "/targets/vault");
   },
 
   async a_heap_is_trimmed_reaped_and_removed(stage) {
@@ -358,8 +469,9 @@ await play({
   },
 
   async forms_fit_a_phone(stage) {
-    const page = await open(stage.browser, `${stage.base}/#/storage`, { viewport: { width: 360, height: 740 } });
+    const page = await open(stage.browser, stage.world.url("storage"), { viewport: { width: 360, height: 740 } });
     await page.getByRole("button", { name: "Change goods" }).click();
+    await unfold(page);
     await press(page, "Add a right");
     await notScrollSideways(page, "the form of a partition at 360");
     const [wide, room] = await dialog(page).evaluate((d) => [d.scrollWidth, d.clientWidth]);

@@ -28,6 +28,11 @@ await play({
     const page = await open(browser, base);
     await page.getByRole("heading", { name: "stagd requires a token" }).waitFor();
     await beAccessible(page, "the token's prompt");
+    for (const width of [1280, 360]) {
+      await page.setViewportSize({ width, height: 900 });
+      const box = await page.locator(".gate .card").boundingBox();
+      assert.ok(Math.abs(box.x + box.width / 2 - (await page.evaluate(() => document.documentElement.clientWidth)) / 2) <= 1, `centred at ${width}: ${JSON.stringify(box)}`);
+    }
     await page.getByLabel("Token", { exact: true }).fill("wrong-wrong-wrong-wrong");
     await page.getByRole("button", { name: "Open the console" }).click();
     await page.getByRole("alert").filter({ hasText: "The token is wrong" }).waitFor();
@@ -131,22 +136,27 @@ await play({
     const page = await stage.at("storage");
     await page.getByRole("table", { name: "Partitions of store disk" }).waitFor();
     await mark(page);
-    await world.kill("main");
-    const banner = page.locator(".banner[role=alert]", { hasText: "stagd does not respond" });
-    await banner.waitFor();
-    await beAccessible(page, "the banner");
-    await page.getByText("Not connected").waitFor();
-    assert.ok(await page.getByRole("table", { name: "Partitions of store disk" }).isVisible(), "what was seen stays");
     await page.getByRole("button", { name: "New partition" }).click();
     await dialog(page).getByLabel("Name", { exact: true }).fill("x");
     await dialog(page).getByLabel("Size", { exact: true }).fill("1M");
-    await dialog(page).getByRole("button", { name: "Create it" }).click();
-    await dialog(page).getByRole("alert").filter({ hasText: "stagd does not respond" }).waitFor();
+    await world.kill("main");
+    const banner = page.locator(".banner[role=alert]", { hasText: "stagd does not respond" });
+    await banner.waitFor();
+    const create = dialog(page).getByRole("button", { name: "Create it" });
+    await until("the form cannot be sent", () => create.isDisabled());
+    await beAccessible(page, "the banner");
+    await banner.getByText(`${world.stagd} --config ${world.dir}/main.ini`).waitFor();
+    await page.getByText("Not connected").waitFor();
+    const on = await page.locator("main .button:not(:disabled), main .icon-button:not(:disabled)")
+      .evaluateAll((buttons) => buttons.filter((b) => !b.closest("dialog")).map((b) => b.getAttribute("aria-label") ?? b.textContent));
+    assert.deepEqual(on, [], "buttons that need stagd are off");
+    assert.ok(await dialog(page).getByRole("button", { name: "Cancel" }).isEnabled());
+    assert.ok(await page.getByRole("table", { name: "Partitions of store disk" }).isVisible(), "what was seen stays");
     world.run("main");
     await banner.waitFor({ state: "detached" });
     await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "afterwards", size: "1M" }), { "Content-Type": "application/json" });
     await page.locator("tbody tr", { hasText: "afterwards" }).waitFor();
-    await dialog(page).getByRole("button", { name: "Create it" }).click();
+    await create.click();
     await dialog(page).waitFor({ state: "detached" });
     await page.getByRole("table", { name: "Partitions of store disk" }).locator("tbody tr", { has: page.locator("th", { hasText: /^x$/ }) }).waitFor();
     assert.ok(await isUnbroken(page));

@@ -2,7 +2,7 @@
 /*
  * test_pages.mjs - every page of the console: light, dark, narrow, by keyboard, with a screen reader.
  */
-import { assert, beAccessible, beAccessibleInDark, notScrollSideways, open, pages, play, until } from "./stage.mjs";
+import { assert, beAccessible, beAccessibleInDark, cutNoColumn, notScrollSideways, open, pages, play, until } from "./stage.mjs";
 
 /* An element that a page has once its data is loaded. */
 const filled = {
@@ -10,12 +10,16 @@ const filled = {
   pool: (p) => p.getByRole("table", { name: "Nodes of pool shop" }).getByText("Primary", { exact: true }),
   storage: (p) => p.getByRole("table", { name: "Partitions of store disk" }).getByText("scratch"),
   connections: (p) => p.getByRole("table", { name: /Queue pairs of stagd/ }).first(),
-  memory: (p) => p.getByRole("table", { name: "Regions alive" }),
+  memory: (p) => p.getByRole("table", { name: "Regions" }),
   events: (p) => p.locator(".events li").first(),
+  audit: (p) => p.getByRole("table", { name: "Records of the audit log" }),
   about: (p) => p.locator(".findings li").first(),
 };
 
+const json = { "Content-Type": "application/json" };
+
 async function everyPage(stage, look) {
+  await stage.world.ask("POST", "/reload", "{}", json); /* an act for the audit log */
   for (const name of pages) {
     const page = await stage.at(name);
     await filled[name](page).waitFor();
@@ -41,12 +45,33 @@ await play({
       for (const width of [360, 768, 1920, 1280]) {
         await page.setViewportSize({ width, height: 900 });
         await notScrollSideways(page, `${name} at ${width}`);
+        await cutNoColumn(page, `${name} at ${width}`);
       }
     });
   },
 
-  async a_phone_has_a_menu({ browser, base }) {
-    const page = await open(browser, base, { viewport: { width: 360, height: 740 } });
+  /* Other processes choose what they say of themselves. */
+  async the_longest_values_fit_every_screen({ browser, world }) {
+    const page = await open(browser, "about:blank");
+    const address = "[fe80::ffff:ffff:ffff:ffff%enp0s31f6np0]:65535";
+    const lengthen = (c) => ({ ...c, program: "p".repeat(64), kind: "remote-memory", local: address, peer: address, tls: { version: "TLSv1.3", cipher: "TLS_AES_256_GCM_SHA384" }, sq: [65535, 65536] });
+    await page.route("**/api/v1/connections*", async (route) => {
+      const response = await route.fetch();
+      const body = await response.json();
+      await route.fulfill({ response, json: { ...body, connections: body.connections.map(lengthen) } });
+    });
+    await page.goto(world.url("connections"));
+    await page.getByText(address).first().waitFor();
+    for (const width of [360, 768, 1920, 1280]) {
+      await page.setViewportSize({ width, height: 900 });
+      await notScrollSideways(page, `at ${width}`);
+      await cutNoColumn(page, `at ${width}`);
+    }
+    await page.context().close();
+  },
+
+  async a_phone_has_a_menu({ browser, world }) {
+    const page = await open(browser, world.url(), { viewport: { width: 360, height: 740 } });
     const menu = page.getByRole("button", { name: "Open the menu" });
     await menu.click();
     await beAccessible(page, "the menu");
@@ -56,8 +81,8 @@ await play({
     await page.context().close();
   },
 
-  async colours_follow_the_system_and_the_button({ browser, base }) {
-    const page = await open(browser, base, { colorScheme: "dark" });
+  async colours_follow_the_system_and_the_button({ browser, world }) {
+    const page = await open(browser, world.url(), { colorScheme: "dark" });
     await filled.overview(page).waitFor();
     const dark = await background(page);
     await page.emulateMedia({ colorScheme: "light" });
@@ -73,8 +98,8 @@ await play({
     await page.context().close();
   },
 
-  async it_can_be_used_by_keyboard_alone({ browser, base }) {
-    const page = await open(browser, base);
+  async it_can_be_used_by_keyboard_alone({ browser, world }) {
+    const page = await open(browser, world.url());
     const focused = () => page.evaluate(() => document.activeElement.textContent.trim() || document.activeElement.getAttribute("aria-label"));
     await filled.overview(page).waitFor();
     await page.keyboard.press("Tab");
@@ -132,12 +157,21 @@ await play({
     await load.stop();
   },
 
+  async each_card_has_a_name_of_its_own(stage) {
+    await everyPage(stage, async (page, name) => {
+      const names = await page.locator("section.card").evaluateAll((cards) => cards.filter((c) => c.getAttribute("aria-labelledby"))
+        .map((c) => document.getElementById(c.getAttribute("aria-labelledby")).textContent));
+      assert.equal(new Set(names).size, names.length, `${name}: ${names.join(" | ")}`);
+    });
+  },
+
   async connections_are_filtered_and_sorted(stage) {
     const page = await stage.at("connections");
-    /* One daemon's table, by its process: those of programs that have just ended vanish meanwhile, and the first one is then another. */
-    const [process] = (await filled.connections(page).locator("caption").textContent()).match(/process \d+$/);
-    const table = page.getByRole("table", { name: new RegExp(`${process}$`) });
+    /* The table of a node of the pool: its connection to the other node stays, while those of clients come and go. */
+    const table = page.getByRole("table", { name: new RegExp(`process ${stage.world.processes.get("a").pid}$`) });
     const head = table.getByRole("columnheader", { name: "Queue pair" });
+    await table.getByRole("columnheader", { name: "TLS" }).waitFor();
+    await table.getByRole("cell", { name: "off", exact: true }).first().waitFor();
     await table.getByRole("button", { name: "Queue pair" }).click();
     await until("sorted", async () => (await head.getAttribute("aria-sort")) === "ascending");
     await page.getByRole("searchbox").fill("RTS");
@@ -149,10 +183,10 @@ await play({
   async regions_are_filtered(stage) {
     const page = await stage.at("memory");
     await filled.memory(page).waitFor();
-    const rows = page.getByRole("table", { name: "Regions alive" }).locator("tbody tr");
+    const rows = page.getByRole("table", { name: "Regions" }).locator("tbody tr");
     const all = await rows.count();
-    await page.getByText("Open to peers").click();
-    await until("fewer, and all of them open to peers", async () => {
+    await page.getByText("Remote access").click();
+    await until("fewer, and all of them with remote access", async () => {
       const texts = await rows.allTextContents();
       return texts.length <= all && texts.length > 0 && texts.every((t) => t.includes("remote"));
     });
@@ -180,15 +214,47 @@ await play({
     await until("only errors", async () => (await page.locator(".events li .badge").allTextContents()).every((t) => t === "err"));
   },
 
-  async events_are_polled_if_the_stream_is_blocked({ browser, base, world }) {
+  async events_are_polled_if_the_stream_is_blocked({ browser, world }) {
     const page = await open(browser, "about:blank");
     await page.route("**/events/stream*", (route) => route.fulfill({ status: 502, body: "" }));
-    await page.goto(`${base}/#/events`);
+    await page.goto(world.url("events"));
     await page.getByText("Polled every second").waitFor();
     await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "asked-for", size: "1M" }), { "Content-Type": "application/json" });
     await page.locator(".events li", { hasText: "asked-for" }).first().waitFor();
     await world.ask("DELETE", "/stores/disk/partitions/asked-for");
     await page.context().close();
+  },
+
+  async the_audit_log_shows_who_did_what(stage) {
+    const { world } = stage;
+    const page = await stage.at("audit");
+    await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "noted", size: "1M" }), json);
+    await world.ask("DELETE", "/stores/disk/partitions/noted");
+    await fetch(`${world.base}/api/v1/stores/disk/partitions/noted`, { method: "DELETE", headers: { Authorization: "Bearer of-nothing" } });
+    const rows = page.getByRole("table", { name: "Records of the audit log" }).locator("tbody tr");
+    await page.getByRole("searchbox").fill("partitions/noted");
+    await until("the removal and the refusal, newest first", async () => {
+      const texts = await rows.allTextContents();
+      return texts.length === 2 && texts[0].includes("refused") && texts[0].includes("the token is wrong") && texts[1].includes("allowed") && texts[1].includes("api");
+    });
+    await page.getByText("Refused", { exact: true }).click();
+    await until("only refusals", async () => (await rows.count()) === 1);
+    await page.getByRole("searchbox").fill("no such thing");
+    await page.getByText("No match").waitFor();
+  },
+
+  async who_may_only_look_is_told_so_once({ browser, world }) {
+    const { token } = await (await world.ask("POST", "/tokens", JSON.stringify({ name: "looker", role: "look" }), json)).json();
+    const page = await open(browser, `${world.base}/#token=${token}&/audit`);
+    let asked = 0;
+    page.on("request", (r) => { asked += r.url().includes("/audit"); });
+    await page.getByText("this requires the role administer").waitFor();
+    for (let i = 0; i < 2; i++) await page.waitForResponse((r) => r.url().includes("/pools"));
+    assert.ok(asked <= 1, "the refused request was repeated");
+    await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Pool" }).click();
+    await filled.pool(page).waitFor();
+    await page.context().close();
+    await world.ask("DELETE", "/tokens/looker");
   },
 
   async about_shows_the_daemon_and_reloads_it(stage) {

@@ -48,14 +48,14 @@ export class World {
     this.processes = new Map();
   }
 
-  async start({ token } = {}) {
+  async start({ token = "the-token-of-this-world-0123456789" } = {}) {
     const [a, b, store, target, api] = await freePorts(5);
     this.ports = { a, b, store, target, api };
     this.token = token;
     this.base = `http://127.0.0.1:${api}`;
     this.write("secrets", `nodes node ${"n".repeat(32)}\nadmin read,write,admin ${"a".repeat(32)}\n`);
     this.write("admin", `${"a".repeat(32)}\n`);
-    if (token) this.write("token", `${token}\n`);
+    this.write("token", `${token}\n`);
     this.node("a", a, "create = yes\nsize = 32M");
     this.node("b", b, "");
     this.main();
@@ -88,7 +88,7 @@ export class World {
       `[store disk]\npath = disk.store\ncreate = yes\nsize = 64M\naddress = 127.0.0.1\nport = ${p.store}\n` +
       `partition.goods = 16M level=durable local:write\npartition.scratch = 8M order=any local:write remote:read\n` +
       `[target disk0]\niqn = iqn.2026-01.org.example:disk0\naddress = 127.0.0.1\nport = ${p.target}\nlun.0 = store:disk/goods\n` +
-      `[api]\nlisten = 127.0.0.1:${p.api}\n${this.token ? "token-file = token\n" : ""}`);
+      `[api]\nlisten = 127.0.0.1:${p.api}\ntoken-file = token\nroots = .\n`);
   }
 
   roll() {
@@ -113,10 +113,15 @@ export class World {
   }
 
   async ask(method, path, body, headers = {}) {
-    const all = { ...headers, ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) };
+    const all = { ...headers, Authorization: `Bearer ${this.token}` };
     const answer = await fetch(`${this.base}/api/v1${path}`, { method, body, headers: all, signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
     return answer;
+  }
+
+  /* The address of a page of the console, with the token that it needs. */
+  url(place = "") {
+    return `${this.base}/#token=${this.token}&/${place}`;
   }
 
   async get(path) {

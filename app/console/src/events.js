@@ -2,15 +2,12 @@
 /*
  * events.js - the last events of stagd, live: by its stream, or by polling if something blocks streams.
  */
-import { useEffect } from "preact/hooks";
 import { get, listOf, streamEvents } from "./api.js";
 import { link, subject, useSubject } from "./live.js";
 
 const KEPT = 1000;
 const AGAIN_MS = 1000;
 const BREAKS_BEFORE_POLLING = 3; /* streams that ended at once: a proxy probably blocks them */
-
-const news = new Set();
 
 export const journal = {
   events: [], /* oldest first */
@@ -21,23 +18,16 @@ export const journal = {
 
 const tell = () => journal.subject.tell();
 
-/* Registers fn(event), called once for each new event. */
-export function onEvent(fn) {
-  news.add(fn);
-  return () => news.delete(fn);
-}
-
 /* A restarted daemon counts ids from 1 again, so an id alone does not identify an event. */
 const keyOf = (event) => `${event.id} ${event.time}`;
 const seen = new Set();
 
-function take(event, fresh) {
+function take(event) {
   journal.last = event.id;
   if (seen.has(keyOf(event))) return;
   seen.add(keyOf(event));
   journal.events.push(event);
   if (journal.events.length > KEPT) seen.delete(keyOf(journal.events.shift()));
-  if (fresh) for (const fn of news) fn(event);
 }
 
 function setMode(mode) {
@@ -46,9 +36,9 @@ function setMode(mode) {
   tell();
 }
 
-async function fetchSince(fresh) {
+async function fetchSince() {
   const answer = await get(`/events?since=${journal.last}&limit=${KEPT}`);
-  for (const event of listOf(answer, "events")) take(event, fresh);
+  for (const event of listOf(answer, "events")) take(event);
   tell();
 }
 
@@ -58,7 +48,7 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function listen(signal) {
   const since = Date.now();
   await streamEvents(journal.last, signal, (event) => {
-    take(event, true);
+    take(event);
     tell();
   }).catch(() => null);
   return Date.now() - since > AGAIN_MS;
@@ -66,12 +56,10 @@ async function listen(signal) {
 
 async function follow(signal) {
   let breaks = 0;
-  let fresh = false; /* events before the first load are not new */
   while (!signal.aborted) {
     try {
       if (link.state === "gone") journal.last = 0; /* it may have been restarted */
-      await fetchSince(fresh);
-      fresh = true;
+      await fetchSince();
       setMode(breaks < BREAKS_BEFORE_POLLING ? "stream" : "polling");
       if (journal.mode === "stream") breaks = (await listen(signal)) ? 0 : breaks + 1;
     } catch {
@@ -92,8 +80,4 @@ export function startJournal() {
 export function useJournal() {
   useSubject(journal.subject);
   return journal;
-}
-
-export function useEvents(fn) {
-  useEffect(() => onEvent(fn), [fn]);
 }

@@ -73,9 +73,10 @@ function isWatched(feed) {
   return feed.rhythms.length > 0 && !document.hidden;
 }
 
+/* The page does not ask again for what its token may not see: each refusal is audited. */
 function plan(feed) {
   clearTimeout(feed.timer);
-  if (!isWatched(feed)) return;
+  if (!isWatched(feed) || feed.error?.status === 403) return;
   const rhythm = Math.min(...feed.rhythms);
   feed.timer = setTimeout(() => ask(feed), feed.error ? Math.min(rhythm, RETRY_MS) : rhythm);
 }

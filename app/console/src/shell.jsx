@@ -8,6 +8,7 @@ import { startJournal } from "./events.js";
 import { Icon, Mark } from "./icons.jsx";
 import { refreshAll, useFeed, useLink } from "./live.js";
 import { About } from "./pages/about.jsx";
+import { Audit } from "./pages/audit.jsx";
 import { Connections } from "./pages/connections.jsx";
 import { Events } from "./pages/events.jsx";
 import { Memory } from "./pages/memory.jsx";
@@ -24,6 +25,7 @@ const pages = [
   { path: "connections", name: "Connections", key: "c", page: Connections },
   { path: "memory", name: "Memory", key: "m", page: Memory },
   { path: "events", name: "Events", key: "e", page: Events },
+  { path: "audit", name: "Audit", key: "u", page: Audit },
   { path: "about", name: "About", key: "a", page: About },
 ];
 
@@ -111,15 +113,24 @@ function Help({ onClose }) {
 
 /* ---- stagd is unreachable, or requires a token ---------------------------------------------------------------------- */
 
-function Gone({ since }) {
+/* Returns the command that starts the daemon again: ./up for its own system (scripts/up/state.sh), else what the daemon has said. */
+function startOf(status) {
+  if (/\/stag\/up\/[^/]+\.ini$/.test(status?.config ?? "")) return "./up";
+  return status?.start ?? "stagd --config FILE";
+}
+
+function Gone({ since, status }) {
   const now = useTick();
   return (
     <div class="banner bad" role="alert">
       <Icon name="bad" />
-      <p>
-        <strong>stagd does not respond.</strong> <span aria-hidden="true">For {seconds((now - since) / 1000)}; </span>retrying every second. The data shown is
-        stale. Run <code>stag doctor</code> on its machine to find the cause.
-      </p>
+      <div>
+        <p>
+          <strong>stagd does not respond.</strong> <span aria-hidden="true">For {seconds((now - since) / 1000)}; </span>retrying
+          every second. The data shown is from before, and cannot be changed.
+        </p>
+        <p>Start {status?.name ?? "it"} on its machine: <code>{startOf(status)}</code>. <code>stag doctor</code> finds out why it does not run.</p>
+      </div>
     </div>
   );
 }
@@ -133,7 +144,7 @@ function TokenPrompt() {
     const answer = await fetch("/api/v1/status", { headers: { Authorization: `Bearer ${text.trim()}` } }).catch(() => null);
     if (answer?.status === 401) {
       setToken("");
-      setError({ message: "The token is wrong.", next: "It is in the file that token-file names in [api] of stag.ini." });
+      setError({ message: "The token is wrong.", next: "It is in the file whose path stagd prints when it starts; 'stag token create' makes another." });
       return;
     }
     refreshAll();
@@ -144,12 +155,12 @@ function TokenPrompt() {
       <form class="card" onSubmit={submit}>
         <Mark size={40} />
         <h1>stagd requires a token</h1>
-        <p class="muted">It is in the file that <code>token-file</code> names in <code>[api]</code> of stag.ini. The console keeps it for this tab only.</p>
+        <p class="muted">It is in the file whose path stagd prints when it starts (<code>token-file</code> in <code>[api]</code> of stag.ini); <code>stag token create</code> makes another. The console keeps it for this tab only.</p>
         <Field label="Token" wide>
           {(ids) => <input type="password" autoComplete="off" autoFocus {...ids} value={text} onInput={(e) => setText(e.currentTarget.value)} />}
         </Field>
         <Problem error={error} />
-        <Button kind="primary" type="submit" icon="key" disabled={!text.trim()}>Open the console</Button>
+        <Button local kind="primary" type="submit" icon="key" disabled={!text.trim()}>Open the console</Button>
       </form>
     </main>
   );
@@ -178,8 +189,7 @@ function linkWord(link) {
   return { connecting: ["Connecting", "wait"], live: ["Live", "good"], gone: ["Not connected", "bad"], locked: ["Locked", "warn"] }[link.state];
 }
 
-function Sidebar({ place, link, theme, onHelp, open, onMove }) {
-  const { data: status } = useFeed("/status", 5000);
+function Sidebar({ place, link, status, theme, onHelp, open, onMove }) {
   const [word, kind] = linkWord(link);
   return (
     <div class={open ? "sidebar open" : "sidebar"} id="sidebar">
@@ -198,8 +208,8 @@ function Sidebar({ place, link, theme, onHelp, open, onMove }) {
       <div class="sidebar-foot">
         <p class="link-state"><Dot kind={kind} /> <span>{word}</span>{status?.name && <span class="muted">{status.name}</span>}</p>
         <div class="row">
-          <IconButton icon={themeIcons[theme.wish]} label={`Colours: ${themes.find(([t]) => t === theme.wish)[1].toLowerCase()}`} onClick={theme.turn} data-test="theme" />
-          <IconButton icon="help" label="Keyboard help" onClick={onHelp} />
+          <IconButton local icon={themeIcons[theme.wish]} label={`Colours: ${themes.find(([t]) => t === theme.wish)[1].toLowerCase()}`} onClick={theme.turn} data-test="theme" />
+          <IconButton local icon="help" label="Keyboard help" onClick={onHelp} />
         </div>
       </div>
     </div>
@@ -226,6 +236,7 @@ export function Shell() {
   const place = usePlace();
   const theme = useTheme();
   const link = useLink();
+  const { data: status } = useFeed(link.state === "locked" ? null : "/status", 5000);
   const [help, setHelp] = useState(false);
   const [open, setOpen] = useState(false);
   const Page = place.page.page;
@@ -245,11 +256,11 @@ export function Shell() {
       <header class="topbar">
         <a class="brand" href="#/overview"><Mark size={24} /><span>stag</span></a>
         <span class="topbar-place">{place.page.name}</span>
-        <IconButton icon={open ? "close" : "menu"} label={open ? "Close the menu" : "Open the menu"} aria-expanded={open} aria-controls="sidebar" onClick={() => setOpen(!open)} />
+        <IconButton local icon={open ? "close" : "menu"} label={open ? "Close the menu" : "Open the menu"} aria-expanded={open} aria-controls="sidebar" onClick={() => setOpen(!open)} />
       </header>
-      <Sidebar place={place} link={link} theme={theme} open={open} onHelp={() => setHelp(true)} onMove={() => setOpen(false)} />
+      <Sidebar place={place} link={link} status={status} theme={theme} open={open} onHelp={() => setHelp(true)} onMove={() => setOpen(false)} />
       <main id="main" class={link.state === "gone" ? "stale" : ""}>
-        {link.state === "gone" && <Gone since={link.since} />}
+        {link.state === "gone" && <Gone since={link.since} status={status} />}
         <Page rest={place.rest} theme={theme.theme} />
       </main>
       <Announcer />

@@ -2,9 +2,10 @@
 /*
  * ui.jsx - general components of pages. They know nothing of stag.
  */
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Fragment } from "preact";
+import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons.jsx";
-import { subject, useSubject } from "./live.js";
+import { subject, useLink, useSubject } from "./live.js";
 
 const joined = (...names) => names.filter(Boolean).join(" ");
 
@@ -119,9 +120,17 @@ export function Fed({ feed, lines, children }) {
 
 /* ---- buttons ------------------------------------------------------------------------------- */
 
-export function Button({ icon, kind = "", busy, children, ...rest }) {
+/* Returns the attributes of a button that needs the daemon: off while it does not respond. */
+function useOff(local, disabled, title) {
+  const gone = useLink().state === "gone" && !local;
+  return { disabled: gone || disabled, title: gone ? "stagd does not respond" : title };
+}
+
+/* local: it works without the daemon. */
+export function Button({ icon, kind = "", busy, local, children, ...rest }) {
+  const off = useOff(local, rest.disabled, rest.title);
   return (
-    <button type="button" class={joined("button", kind)} aria-disabled={busy || undefined} {...rest}
+    <button type="button" class={joined("button", kind)} aria-disabled={busy || undefined} {...rest} {...off}
       onClick={busy ? undefined : rest.onClick}>
       {busy ? <span class="spinner" aria-hidden="true" /> : icon && <Icon name={icon} size={16} />}
       {children && <span>{children}</span>}
@@ -130,9 +139,10 @@ export function Button({ icon, kind = "", busy, children, ...rest }) {
 }
 
 /* A button with an icon only; the label is for screen readers, and the tooltip. */
-export function IconButton({ icon, label, kind = "", ...rest }) {
+export function IconButton({ icon, label, kind = "", local, ...rest }) {
+  const off = useOff(local, rest.disabled, label);
   return (
-    <button type="button" class={joined("icon-button", kind)} aria-label={label} title={label} {...rest}>
+    <button type="button" class={joined("icon-button", kind)} aria-label={label} {...rest} {...off}>
       <Icon name={icon} size={16} />
     </button>
   );
@@ -200,6 +210,16 @@ export function Check({ label, checked, onChange }) {
   );
 }
 
+/* The fields of a form that most people leave as they are. */
+export function More({ children }) {
+  return (
+    <details class="more-fields">
+      <summary>More options</summary>
+      <div class="fields">{children}</div>
+    </details>
+  );
+}
+
 export function SearchBox({ label, value, onInput }) {
   return (
     <div class="search">
@@ -224,7 +244,7 @@ export function Dialog({ title, onClose, children, wide }) {
     <dialog ref={ref} class={wide ? "wide" : ""} aria-labelledby={id} onClose={onClose} onCancel={onClose}>
       <header class="dialog-head">
         <h2 id={id}>{title}</h2>
-        <IconButton icon="close" label="Close" onClick={onClose} />
+        <IconButton icon="close" label="Close" local onClick={onClose} />
       </header>
       {children}
     </dialog>
@@ -264,7 +284,7 @@ export function FormDialog({ title, action, kind = "primary", save, onClose, chi
           <Problem error={error} />
         </div>
         <footer class="dialog-foot">
-          <Button onClick={onClose}>Cancel</Button>
+          <Button local onClick={onClose}>Cancel</Button>
           <Button kind={kind} type="submit" busy={busy} disabled={!allowed}>{action}</Button>
         </footer>
       </form>
@@ -274,12 +294,50 @@ export function FormDialog({ title, action, kind = "primary", save, onClose, chi
 
 /* ---- tables ----------------------------------------------------------------------------------------- */
 
+const NARROW = 760; /* px: a narrower screen has no room for a table */
+const NARROW_DENSE = 1240;
+
+/* Whether the screen is at most this wide. */
+function useNarrow(px) {
+  const query = useMemo(() => matchMedia(`(max-width: ${px}px)`), [px]);
+  const [narrow, set] = useState(query.matches);
+  useEffect(() => {
+    const changed = () => set(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, [query]);
+  return narrow;
+}
+
+/* Whether a table once needed more room than its frame has, whatever the width of the screen: values of other processes can be long. */
+function useTight(frame) {
+  const needed = useRef(0);
+  const [tight, set] = useState(false);
+  const measure = () => {
+    if (!frame.current) return; /* the observer may report once more while the page is left */
+    const { scrollWidth, clientWidth, classList } = frame.current;
+    if (!classList.contains("blocks") && scrollWidth > clientWidth) needed.current = Math.max(needed.current, scrollWidth);
+    set(needed.current > clientWidth);
+  };
+  useLayoutEffect(measure);
+  useEffect(() => {
+    const observer = new ResizeObserver(measure);
+    observer.observe(frame.current);
+    return () => observer.disconnect();
+  }, []);
+  return tight;
+}
+
 /*
- * columns: [{head, cell(row), number, sort(row), class}]. On a narrow screen each row is a block, and each cell says its
+ * dense: for many columns. columns: [{head, cell(row), number, sort(row), class}]. On a narrow screen each row is a block, and each cell says its
  * head. Sorted by a click on a head that can be.
  */
-export function Table({ caption, columns, rows, keyOf, rowClass }) {
+export function Table({ caption, columns, rows, keyOf, rowClass, dense }) {
   const [order, setOrder] = useState(null);
+  const frame = useRef(null);
+  const small = useNarrow(dense ? NARROW_DENSE : NARROW);
+  const tight = useTight(frame);
+  const narrow = small || tight;
   const sorted = order ? [...rows].sort((a, b) => order.way * compare(columns[order.at].sort(a), columns[order.at].sort(b))) : rows;
 
   function turn(at) {
@@ -287,7 +345,7 @@ export function Table({ caption, columns, rows, keyOf, rowClass }) {
   }
 
   return (
-    <div class="table-frame">
+    <div ref={frame} class={joined("table-frame", dense && "dense", narrow && "blocks")}>
       <table>
         <caption class="sr">{caption}</caption>
         <thead>
@@ -357,6 +415,18 @@ export function Toasts() {
 /* A truncated text with the full text as tooltip. */
 export function Mono({ children, title }) {
   return <code class="mono" title={title}>{children}</code>;
+}
+
+/* An address and port, which breaks at a colon if it must. */
+export function Address({ children }) {
+  const parts = (children || "–").split(/(?=:)/);
+  return <code class="mono address">{parts.map((p, i) => <Fragment key={i}>{i > 0 && <wbr />}{p}</Fragment>)}</code>;
+}
+
+/* How a connection is encrypted: its TLS of the API. */
+export function Encryption({ tls }) {
+  if (!tls) return "off";
+  return <span title={`${tls.cipher}${tls.kernel ? ", by the kernel" : ""}`}>{tls.version}</span>;
 }
 
 /* Ticks, to update "3 s ago". */

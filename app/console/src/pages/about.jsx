@@ -69,13 +69,14 @@ function Daemon({ status }) {
         ["Started", <time dateTime={status.started} title={status.started}>{ago(status.started)}</time>],
         ["Up", seconds((Date.now() - new Date(status.started).getTime()) / 1000)],
         ["Configuration", <Mono>{status.config}</Mono>, true],
+        ["Connection", location.protocol === "https:" ? "encrypted, TLS 1.3" : `not encrypted (TLS ${status.api?.tls ?? "off"})`],
         status.state && ["State", <Mono>{status.state}</Mono>, true],
       ]} />
       <Reload />
       <p class="row links">
         <a href="/openapi.json">API description</a>
         {!hasToken() && <a href="/metrics">Metrics</a>}
-        {hasToken() && <Button icon="key" onClick={forgetToken}>Forget the token of this tab</Button>}
+        {hasToken() && <Button local icon="key" onClick={forgetToken}>Forget the token of this tab</Button>}
       </p>
     </>
   );
@@ -107,7 +108,7 @@ export function About() {
       <PageHead title="About" note="This daemon and its machine" />
       <div class="split even">
         <Card title="stagd"><Fed feed={status} lines={6}>{(s) => <Daemon status={s} />}</Fed></Card>
-        <Card title="Doctor" note="Facilities of this machine, which of them stag uses, and why not the others"><Fed feed={doctor} lines={8}>{(d) => <Findings doctor={d} />}</Fed></Card>
+        <Card title="Doctor" note="Checks of this machine, as stag doctor makes them"><Fed feed={doctor} lines={8}>{(d) => <Findings doctor={d} />}</Fed></Card>
       </div>
       <Daemons />
     </>

@@ -5,7 +5,7 @@
 import { useRef, useState } from "preact/hooks";
 import { listOf } from "../api.js";
 import { useFeed } from "../live.js";
-import { Badge, Card, Empty, Fed, Mono, PageHead, SearchBox, Table } from "../ui.jsx";
+import { Address, Badge, Card, Empty, Encryption, Fed, PageHead, SearchBox, Table } from "../ui.jsx";
 import { bytes, bytesRate, count, micros, quantile, rate } from "../units.js";
 
 const stateKinds = { RTS: "good", ERR: "bad", SQE: "warn", CLOSING: "warn", TERMINATE: "bad" };
@@ -48,19 +48,20 @@ function columnsOf(rates) {
     { head: "Queue pair", sort: (c) => c.qpn, cell: (c) => <b class="mono">{c.qpn}</b> },
     { head: "State", sort: (c) => c.state, cell: (c) => <Badge kind={stateKinds[c.state]}>{c.state}</Badge> },
     { head: "Kind", sort: (c) => c.kind ?? "", cell: (c) => c.kind ?? "–" },
-    { head: "Local", cell: (c) => <Mono>{c.local || "–"}</Mono> },
-    { head: "Peer", sort: (c) => c.peer ?? "", cell: (c) => <Mono>{c.peer || "–"}</Mono> },
-    { head: "Out", number: true, sort: (c) => r(c).tx, cell: (c) => <span title={bytes(c.tx_bytes)}>{bytesRate(r(c).tx)}</span> },
-    { head: "In", number: true, sort: (c) => r(c).rx, cell: (c) => <span title={bytes(c.rx_bytes)}>{bytesRate(r(c).rx)}</span> },
+    { head: "TLS", sort: (c) => c.tls?.version ?? "", cell: (c) => <Encryption tls={c.tls} /> },
+    { head: "Local", cell: (c) => <Address>{c.local}</Address> },
+    { head: "Peer", sort: (c) => c.peer ?? "", cell: (c) => <Address>{c.peer}</Address> },
+    { head: "Sent", number: true, sort: (c) => r(c).tx, cell: (c) => <span title={bytes(c.tx_bytes)}>{bytesRate(r(c).tx)}</span> },
+    { head: "Received", number: true, sort: (c) => r(c).rx, cell: (c) => <span title={bytes(c.rx_bytes)}>{bytesRate(r(c).rx)}</span> },
     { head: "Completions", number: true, sort: (c) => r(c).completions, cell: (c) => rate(r(c).completions) },
-    { head: "Queue", number: true, cell: (c) => (c.sq ? `${c.sq[0]} of ${c.sq[1]}` : "–") },
-    { head: "p50", number: true, cell: (c) => micros(quantile(c.latency, 0.5)) },
+    { head: "Send queue", number: true, cell: (c) => (c.sq ? `${c.sq[0]} of ${c.sq[1]}` : "–") },
+    { head: "Latency, p50", number: true, cell: (c) => micros(quantile(c.latency, 0.5)) },
     { head: "p99", number: true, sort: (c) => quantile(c.latency, 0.99), cell: (c) => micros(quantile(c.latency, 0.99)) },
   ];
 }
 
 function fits(c, words) {
-  const text = `${c.program} ${c.pid} ${c.qpn} ${c.state} ${c.kind ?? ""} ${c.local ?? ""} ${c.peer ?? ""}`.toLowerCase();
+  const text = `${c.program} ${c.pid} ${c.qpn} ${c.state} ${c.kind ?? ""} ${c.local ?? ""} ${c.peer ?? ""} ${c.tls ? `${c.tls.version} ${c.tls.cipher}` : ""}`.toLowerCase();
   return words.every((w) => text.includes(w));
 }
 
@@ -89,8 +90,8 @@ export function Connections() {
       <div class="bar"><SearchBox label="Filter connections" value={search} onInput={setSearch} /></div>
       <Fed feed={feed} lines={6}>
         {() => groups.length ? groups.map((g) => (
-          <Card key={g.pid} title={g.program ?? "process"} note={`process ${g.pid}, ${g.list.length} ${g.list.length === 1 ? "queue pair" : "queue pairs"}`} flush>
-            <Table caption={`Queue pairs of ${g.program}, process ${g.pid}`} columns={columns} rows={g.list} keyOf={keyOf} />
+          <Card key={g.pid} title={`${g.program ?? "Program"}, process ${g.pid}`} note={`${g.list.length} ${g.list.length === 1 ? "queue pair" : "queue pairs"}`} flush>
+            <Table caption={`Queue pairs of ${g.program}, process ${g.pid}`} columns={columns} rows={g.list} keyOf={keyOf} dense />
           </Card>
         )) : (
           <Card>

@@ -48,7 +48,7 @@ export function Events() {
   return (
     <>
       <PageHead title="Events" note={journal.mode === "polling" ? "Polled every second: the event stream is blocked." : "Live, newest first"}>
-        <Button icon={held ? "play" : "pause"} onClick={() => setHeld(held ? null : [...journal.events])}>
+        <Button local icon={held ? "play" : "pause"} onClick={() => setHeld(held ? null : [...journal.events])}>
           {held ? `Resume${missed > 0 ? ` (${missed} new)` : ""}` : "Pause"}
         </Button>
       </PageHead>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * memory.jsx - memory that peers may access: regions and STags, STags that initiators lent to block targets, and heaps.
+ * memory.jsx - memory that peers may access: regions and STags, STags that initiators advertised to block targets, and heaps.
  */
 import { useState } from "preact/hooks";
 import { listOf, part, post, remove } from "../api.js";
@@ -13,7 +13,7 @@ const SHOWN = 50;
 
 const regionKey = (r) => `${r.pid}/${r.stag}`;
 const hex = (n) => (typeof n === "number" ? `0x${n.toString(16)}` : (n ?? DASH));
-const isOpenToPeers = (r) => (r.access ?? []).some((a) => a.startsWith("remote"));
+const hasRemoteAccess = (r) => (r.access ?? []).some((a) => a.startsWith("remote"));
 
 const regionColumns = [
   { head: "STag", sort: (r) => r.stag, cell: (r) => <b class="mono">{r.stag}</b> },
@@ -51,7 +51,7 @@ function Sums({ regions }) {
 }
 
 function fits(r, words, whom) {
-  if (whom === "peers" && !isOpenToPeers(r)) return false;
+  if (whom === "peers" && !hasRemoteAccess(r)) return false;
   const text = `${r.stag} ${r.kind} ${r.program} ${r.pid} ${(r.access ?? []).join(" ")} ${hex(r.address)}`.toLowerCase();
   return words.every((w) => text.includes(w));
 }
@@ -70,14 +70,14 @@ function Regions() {
       <Fed feed={feed} lines={2}>{() => <Sums regions={all} />}</Fed>
       <div class="bar">
         <SearchBox label="Filter regions" value={search} onInput={setSearch} />
-        <Choice label="Regions shown" hidden options={[["all", "All"], ["peers", "Open to peers"]]} value={whom} onChange={setWhom} />
+        <Choice label="Regions shown" hidden options={[["all", "All"], ["peers", "Remote access"]]} value={whom} onChange={setWhom} />
       </div>
       <Card title="Regions and STags" note={`${shown.length} of ${all.length}`} flush>
         <Fed feed={feed} lines={6}>
           {() => shown.length ? (
             <>
-              <Table caption="Regions alive" columns={regionColumns} rows={shown.slice(0, most)} keyOf={regionKey} />
-              {shown.length > most && <p class="more"><Button onClick={() => setMost(most * 2)}>Show more</Button></p>}
+              <Table caption="Regions" columns={regionColumns} rows={shown.slice(0, most)} keyOf={regionKey} />
+              {shown.length > most && <p class="more"><Button local onClick={() => setMost(most * 2)}>Show more</Button></p>}
             </>
           ) : (
             <Empty icon="memory" title={all.length ? "No match" : "No memory is registered"}>{!all.length && <p>Processes that use the adapter register memory that peers may access. Processes of other users are not shown.</p>}</Empty>
@@ -88,7 +88,7 @@ function Regions() {
   );
 }
 
-/* ---- STags that initiators lent --------------------------------------------------------------------- */
+/* ---- STags that initiators advertised --------------------------------------------------------------------- */
 
 const endKinds = { open: "accent", closed: "good", withdrawn: "plain", orphaned: "bad" };
 
@@ -97,17 +97,17 @@ function Ledger({ target }) {
   const list = listOf(feed.data, "stags");
   const columns = [
     { head: "STag", cell: (s) => <b class="mono">{hex(s.stag)}</b> },
-    { head: "End", cell: (s) => <Badge kind={endKinds[s.end]}>{s.end}</Badge> },
+    { head: "State", cell: (s) => <Badge kind={endKinds[s.end]}>{s.end}</Badge> },
     { head: "Session", number: true, cell: (s) => s.session },
     { head: "LUN", number: true, cell: (s) => s.lun },
     { head: "Bytes", number: true, cell: (s) => bytes(s.length) },
-    { head: "Life", number: true, cell: (s) => (s.ended ? micros((s.ended - s.made) / 1000) : DASH) },
-    { head: "Lent by", cell: (s) => <Mono>{s.initiator}</Mono> },
+    { head: "Duration", number: true, cell: (s) => (s.ended ? micros((s.ended - s.made) / 1000) : DASH) },
+    { head: "Initiator", cell: (s) => <Mono>{s.initiator}</Mono> },
   ];
   if (!list.length) return null;
   return (
-    <Card title={`STags lent to target ${target.name}`} note="By initiators, for one command each; the most recent" flush>
-      <Table caption={`STags lent to ${target.name}`} columns={columns} rows={[...list].reverse()} keyOf={(s) => `${s.stag} ${s.made}`} />
+    <Card title={`STags advertised to target ${target.name}`} note="By one-shot sends of initiators, one a command; the newest 50" flush>
+      <Table caption={`STags advertised to ${target.name}`} columns={columns} rows={[...list].reverse()} keyOf={(s) => `${s.stag} ${s.made}`} />
     </Card>
   );
 }

@@ -60,7 +60,7 @@ function Node({ node, pool }) {
       {node.role === "joining" && node.total > 0 ? (
         <p class="small"><Meter value={node.done} of={node.total} label={`${node.name} has copied`} /> {bytes(node.done)} of {bytes(node.total)}</p>
       ) : (
-        <p class="small">{node.role === "primary" ? `epoch ${pool.epoch}` : node.lag === undefined ? "no response" : node.lag === 0 ? "up to date" : `${count(node.lag)} records behind`}</p>
+        <p class="small">{node.role === "primary" ? `epoch ${pool.epoch}` : node.lag === undefined ? "no response" : node.lag === 0 ? "up to date" : `${count(node.lag)} ${node.lag === 1 ? "record" : "records"} behind`}</p>
       )}
     </li>
   );
@@ -150,7 +150,7 @@ function Plots({ history, s, span, theme }) {
   return (
     <div class="plots">
       <Plot title="Pool changes" note="Per second, each on every standby in sync" series={lists.changes} format={rate} {...common} />
-      <Plot title="Time of a change" note="Until it is acknowledged" series={lists.times} format={micros} {...common} />
+      <Plot title="Change time" note="Until it is acknowledged" series={lists.times} format={micros} {...common} />
       <Plot title="Replication lag" note="Slowest standby" series={lists.lag} format={count} {...common} />
       <Plot title="Adapters" note="All processes with stag0 on this machine" series={lists.adapter} format={bytesRate} {...common} />
       <Plot title="Stores" note="Through RDMA and locally" series={lists.stores} format={bytesRate} {...common} />
@@ -170,7 +170,7 @@ function usePaused(live, paused) {
   return held.current;
 }
 
-function Moving({ theme }) {
+function Activity({ theme }) {
   const feed = useHistory();
   const [span, setSpan] = useState(300);
   const [paused, setPaused] = useState(false);
@@ -182,7 +182,7 @@ function Moving({ theme }) {
         <h2>Activity</h2>
         <div class="row">
           <Choice label="Time shown" hidden options={spans} value={span} onChange={setSpan} />
-          <Button icon={paused ? "play" : "pause"} onClick={() => setPaused(!paused)}>{paused ? "Resume" : "Pause"}</Button>
+          <Button local icon={paused ? "play" : "pause"} onClick={() => setPaused(!paused)}>{paused ? "Resume" : "Pause"}</Button>
         </div>
       </div>
       {history ? (
@@ -218,10 +218,10 @@ export function Overview({ theme }) {
   const { events } = useJournal();
   return (
     <>
-      <PageHead title="Overview" note="Primaries of pools, and activity on this machine" />
+      <PageHead title="Overview" note="Pools and their primaries, and activity on this machine" />
       <Fed feed={pools} lines={2}>{(d) => <Health pools={listOf(d, "pools")} />}</Fed>
       <Fed feed={pools} lines={4}>{(d) => <Pools pools={listOf(d, "pools")} />}</Fed>
-      <Moving theme={theme} />
+      <Activity theme={theme} />
       <Card title="Latest events" actions={<a class="button" href="#/events">All events</a>} flush>
         {events.length ? <EventList events={events.slice(-6).reverse()} /> : <Empty icon="events" title="No events yet" />}
       </Card>

@@ -5,7 +5,7 @@
 import { useState } from "preact/hooks";
 import { part, patch, post, remove } from "../api.js";
 import { refresh } from "../live.js";
-import { Button, Check, Choice, FormDialog, IconButton, say, SelectField, TextField } from "../ui.jsx";
+import { Button, Check, Choice, FormDialog, IconButton, More, say, SelectField, TextField } from "../ui.jsx";
 import { bytes, exactSize, parseSize } from "../units.js";
 
 /* ---- rights, with the syntax of the command line ------------------------------------------------- */
@@ -37,14 +37,14 @@ function RightRow({ right, at, of, onChange, onMove, onRemove }) {
   return (
     <li class="right">
       <div class={detail ? "" : "whole"}>
-        <SelectField label="Who" options={whos} value={right.who} onChange={(who) => onChange({ ...right, who, what: "" })} />
+        <SelectField label="Peer or user" options={whos} value={right.who} onChange={(who) => onChange({ ...right, who, what: "" })} />
       </div>
       {detail && <TextField label={detail[0]} placeholder={detail[1]} value={right.what} onInput={set("what")} required />}
-      <SelectField label="May" options={accesses} value={right.access} onChange={set("access")} />
+      <SelectField label="Access" options={accesses} value={right.access} onChange={set("access")} />
       <span class="row tight">
-        <IconButton icon="up" label={`Move right ${at + 1} up`} disabled={at === 0} onClick={() => onMove(-1)} />
-        <IconButton icon="down" label={`Move right ${at + 1} down`} disabled={at + 1 === of} onClick={() => onMove(1)} />
-        <IconButton icon="trash" label={`Remove right ${at + 1}`} onClick={onRemove} />
+        <IconButton icon="up" local label={`Move right ${at + 1} up`} disabled={at === 0} onClick={() => onMove(-1)} />
+        <IconButton icon="down" local label={`Move right ${at + 1} down`} disabled={at + 1 === of} onClick={() => onMove(1)} />
+        <IconButton icon="trash" local label={`Remove right ${at + 1}`} onClick={onRemove} />
       </span>
     </li>
   );
@@ -66,7 +66,7 @@ function RightsEditor({ rights, onChange }) {
           <RightRow key={i} right={r} at={i} of={rights.length} onChange={(n) => replace(i, n)} onMove={(way) => move(i, way)} onRemove={() => replace(i)} />
         ))}
       </ol>
-      <Button icon="plus" onClick={() => onChange([...rights, { who: "local", what: "", access: "write" }])}>Add a right</Button>
+      <Button icon="plus" local onClick={() => onChange([...rights, { who: "local", what: "", access: "write" }])}>Add a right</Button>
     </fieldset>
   );
 }
@@ -125,13 +125,15 @@ export function PartitionForm({ store, partition, onClose }) {
       <TextField label="Name" value={form.name} onInput={set("name")} required hint="Letters, digits, . _ -" />
       <TextField label="Size" value={form.size} onInput={set("size")} required placeholder="64M"
         hint={partition ? `${bytes(size)}; it can grow, never shrink` : `Such as 512M or 10G; ${bytes(store.largest_gap)} at most`} />
-      <div class="field wide">
-        <Choice label="Level: what a completed write has reached" options={levels} value={form.level} onChange={set("level")} />
-        <p class="hint">{levelNotes[form.level]}</p>
-      </div>
-      <SelectField label="Order" options={known} value={form.order} onChange={set("order")} />
-      <TextField label="Cache, ms" value={form.cache} onInput={set("cache")} inputMode="numeric" hint="How long data stays in the cache; 0: no cache" />
-      <RightsEditor rights={form.rights} onChange={set("rights")} />
+      <More>
+        <div class="field wide">
+          <Choice label="Level: what a completed write has reached" options={levels} value={form.level} onChange={set("level")} />
+          <p class="hint">{levelNotes[form.level]}</p>
+        </div>
+        <SelectField label="Order" options={known} value={form.order} onChange={set("order")} />
+        <TextField label="Cache, ms" value={form.cache} onInput={set("cache")} inputMode="numeric" hint="How long data stays in the cache; 0: no cache" />
+        <RightsEditor rights={form.rights} onChange={set("rights")} />
+      </More>
     </FormDialog>
   );
 }
@@ -146,7 +148,7 @@ export function RemovePartition({ store, partition, onClose }) {
   return (
     <FormDialog title={`Remove partition ${partition.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose} confirm={partition.name}>
       <p>{bytes(partition.size)} of data go with it. They cannot be had back.</p>
-      <Check label="Even if it is in use: its clients are disconnected" checked={force} onChange={setForce} />
+      <Check label="Even if it was written or is in use: its clients are disconnected" checked={force} onChange={setForce} />
     </FormDialog>
   );
 }

@@ -62,7 +62,7 @@ function Nodes({ pool }) {
     { head: "Role", cell: (n) => <RoleBadge role={n.role} /> },
     { head: "Address", cell: (n) => <Mono>{n.address}</Mono> },
     { head: "Last record", number: true, cell: (n) => whole(n.number) },
-    { head: "Behind", number: true, cell: lagOf },
+    { head: "Lag", number: true, cell: lagOf },
     {
       head: "", class: "actions", cell: (n) =>
         n.role === "standby" ? <Button icon="swap" onClick={() => setSwitching({ to: n.name })}>Make {n.name} primary</Button>
@@ -88,10 +88,11 @@ function About({ pool }) {
       <Facts items={[
         ["Used", `${bytes(pool.used)} of ${bytes(pool.size)}, ${percent(pool.used, pool.size)}`],
         ["Values", `${whole(pool.objects)}, ${bytes(pool.bytes)}`],
-        ["Named", whole(pool.names)],
+        ["Names", whole(pool.names)],
         ["Epoch", whole(pool.epoch)],
         ["Last record", whole(pool.number)],
         pool.lease_us !== undefined && ["Lease", pool.lease_us === null ? "not needed" : micros(pool.lease_us)],
+        pool.tls && ["TLS", pool.tls],
         ["UUID", <Mono>{pool.uuid}</Mono>, true],
       ]} />
     </Card>
@@ -119,7 +120,7 @@ function linesOf(history, name) {
   };
 }
 
-function Moving({ pool, theme }) {
+function Activity({ pool, theme }) {
   const { data: history } = useHistory();
   const lines = useMemo(() => (history ? linesOf(history, pool.name) : null), [history, pool.name]);
   if (!lines) return null;
@@ -127,7 +128,7 @@ function Moving({ pool, theme }) {
   return (
     <div class="plots three">
       <Plot title="Changes" note="Per second" series={lines.changes} format={rate} {...common} />
-      <Plot title="Time of a change" note="Until it is acknowledged" series={lines.times} format={micros} {...common} />
+      <Plot title="Change time" note="Until it is acknowledged" series={lines.times} format={micros} {...common} />
       <Plot title="Replication lag" note="Slowest standby" series={lines.lag} format={count} {...common} />
     </div>
   );
@@ -138,7 +139,7 @@ function One({ pool, theme }) {
   return (
     <>
       <Nodes pool={pool} />
-      <Moving pool={pool} theme={theme} />
+      <Activity pool={pool} theme={theme} />
       <div class="split">
         <Values pool={pool} />
         <About pool={pool} />

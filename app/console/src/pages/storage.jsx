@@ -5,7 +5,8 @@
 import { useState } from "preact/hooks";
 import { listOf, part, post, remove } from "../api.js";
 import { refresh, useFeed } from "../live.js";
-import { Badge, Button, Card, Check, Empty, Facts, Fed, FormDialog, IconButton, Mono, PageHead, say, Table, TextField } from "../ui.jsx";
+import { freePort } from "../ports.js";
+import { Badge, Button, Card, Check, Empty, Facts, Fed, FormDialog, IconButton, Mono, More, PageHead, say, Table, TextField } from "../ui.jsx";
 import { bytes, count, micros, percent, quantile } from "../units.js";
 import { Targets } from "./luns.jsx";
 import { PartitionForm, RemovePartition } from "./partition.jsx";
@@ -114,7 +115,7 @@ function Partitions({ store }) {
       ) : (
         <Empty icon="storage" title="No partition yet"><p>Programs connect to a partition by its name.</p></Empty>
       )}
-      <p class="more"><Button icon="plus" onClick={() => setOpen({ kind: "create" })}>New partition</Button> <span class="muted small">largest gap {bytes(store.largest_gap)}</span></p>
+      <p class="more"><Button icon="plus" onClick={() => setOpen({ kind: "create" })}>New partition</Button> <span class="muted small">largest free range {bytes(store.largest_gap)}</span></p>
       {open?.kind === "create" && <PartitionForm store={store} onClose={close} />}
       {open?.kind === "change" && <PartitionForm store={store} partition={open.p} onClose={close} />}
       {open?.kind === "remove" && <RemovePartition store={store} partition={open.p} onClose={close} />}
@@ -141,10 +142,11 @@ function Store({ store }) {
         <Facts items={[
           ["Used", `${bytes(store.used)} of ${bytes(store.size)}, ${percent(store.used, store.size)}`],
           store.port ? ["Port", store.port] : null,
+          ["TLS", store.tls],
           ["Reads", `${count(c.reads)}, ${bytes(c.read_bytes)}; p99 ${micros(quantile(timed.read, 0.99))}`],
           ["Writes", `${count(c.writes)}, ${bytes(c.written_bytes)}; p99 ${micros(quantile(timed.write, 0.99))}`],
           ["Cache", `${count(c.cache_hits)} hits, ${count(c.cache_misses)} misses`],
-          ["Table", store.copies === 2 ? "both copies intact" : <Badge kind="bad">one copy is damaged: check it</Badge>],
+          ["Partition table", store.copies === 2 ? "both copies intact" : <Badge kind="bad">one copy is damaged: check it</Badge>],
         ]} />
       </div>
       <Partitions store={store} />
@@ -157,14 +159,16 @@ function Store({ store }) {
 /* ---- a new store -------------------------------------------------------------------------------------------- */
 
 function NewStore({ onClose }) {
+  const { data: status } = useFeed("/status", 5000);
   const [form, setForm] = useState({ name: "", path: "", size: "", port: "", format: true });
   const set = (key) => (value) => setForm({ ...form, [key]: value });
+  const usual = status?.state && form.name ? `${status.state}/${form.name}.store` : "";
   async function save() {
     await post("/stores", {
       name: form.name,
-      path: form.path,
+      path: form.path || usual,
       ...(form.format ? { format: true, ...(form.size ? { size: form.size } : {}) } : {}),
-      ...(form.port ? { port: Number(form.port) } : {}),
+      port: Number(form.port || freePort("store", status)),
     });
     say(`Store ${form.name} is served`);
     refresh("/stores");
@@ -172,10 +176,13 @@ function NewStore({ onClose }) {
   return (
     <FormDialog title="Serve a store" action="Serve it" save={save} onClose={onClose} wide>
       <TextField label="Name" value={form.name} onInput={set("name")} required hint="Letters, digits, . _ -" />
-      <TextField label="Port" value={form.port} onInput={set("port")} inputMode="numeric" hint="7174, if empty" />
-      <TextField label="File, block device, or mem:NAME" value={form.path} onInput={set("path")} required wide placeholder="/var/lib/stag/disk" />
-      <Check label="Format a new store there" checked={form.format} onChange={set("format")} />
-      {form.format && <TextField label="Size" value={form.size} onInput={set("size")} placeholder="1G" hint="Of a new file; empty: that of the existing file or device" />}
+      {form.format && <TextField label="Size" value={form.size} onInput={set("size")} placeholder="1G" hint="Such as 512M or 10G; empty: that of the existing file or device" />}
+      <More>
+        <TextField label="File, block device, or mem:NAME" value={form.path} onInput={set("path")} wide placeholder={usual || "/var/lib/stag/disk"}
+          hint={usual ? `${usual}, if empty` : undefined} />
+        <TextField label="Port" value={form.port} onInput={set("port")} inputMode="numeric" hint={`${freePort("store", status)}, if empty`} />
+        <Check label="Format a new store there" checked={form.format} onChange={set("format")} />
+      </More>
     </FormDialog>
   );
 }

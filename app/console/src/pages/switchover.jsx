@@ -2,9 +2,9 @@
 /*
  * switchover.jsx - the dialog of a switchover: confirmation, then its steps as they happen.
  */
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, part, post } from "../api.js";
-import { useEvents } from "../events.js";
+import { useJournal } from "../events.js";
 import { Icon } from "../icons.jsx";
 import { refresh } from "../live.js";
 import { Button, Dialog, Problem, SelectField } from "../ui.jsx";
@@ -71,7 +71,7 @@ function Account({ plan, seen, took, joining, events, error, onClose }) {
         </ol>
       </div>
       <footer class="dialog-foot">
-        <Button kind={done ? "primary" : ""} onClick={onClose}>{done ? "Close" : "Close; it continues"}</Button>
+        <Button local kind={done ? "primary" : ""} onClick={onClose}>{done ? "Close" : "Close; it continues"}</Button>
       </footer>
     </>
   );
@@ -105,17 +105,16 @@ export function SwitchOver({ pool, to, onClose }) {
   const [seen, setSeen] = useState(nothingSeen);
   const [took, setTook] = useState(null);
   const [joining, setJoining] = useState();
-  const [events, setEvents] = useState([]);
+  const { events } = useJournal();
   const [error, setError] = useState(null);
   const stop = useRef(new AbortController());
   const standbys = pool.nodes.filter((n) => n.role === "standby").map((n) => n.name);
 
   useEffect(() => () => stop.current.abort(), []);
-  useEvents(useCallback((e) => plan && setEvents((list) => [...list, e]), [plan]));
 
   async function start(e) {
     e.preventDefault();
-    const made = { pool: pool.name, from: pool.primary, to: target, epoch: pool.epoch };
+    const made = { pool: pool.name, from: pool.primary, to: target, epoch: pool.epoch, before: events.at(-1) };
     setPlan(made);
     const asked = post(`/pools/${part(pool.name)}/switchover`, { to: target }).then(
       (answer) => setTook(answer.seconds * 1000),
@@ -138,7 +137,7 @@ export function SwitchOver({ pool, to, onClose }) {
   if (plan)
     return (
       <Dialog title={`Switchover of pool ${pool.name}`} onClose={onClose} wide>
-        <Account plan={plan} seen={took === null ? seen : { ...seen, taken: took }} took={took} joining={joining} events={events} error={error} onClose={onClose} />
+        <Account plan={plan} seen={took === null ? seen : { ...seen, taken: took }} took={took} joining={joining} events={events.slice(events.indexOf(plan.before) + 1)} error={error} onClose={onClose} />
       </Dialog>
     );
   return (
@@ -149,7 +148,7 @@ export function SwitchOver({ pool, to, onClose }) {
           <SelectField label="New primary" wide options={[...new Set([target, ...standbys])].map((n) => [n, n])} value={target} onChange={setTarget} />
         </div>
         <footer class="dialog-foot">
-          <Button onClick={onClose}>Cancel</Button>
+          <Button local onClick={onClose}>Cancel</Button>
           <Button kind="primary" type="submit" icon="swap">Switch over</Button>
         </footer>
       </form>

@@ -5,7 +5,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, getValue, listOf, part, putValue, removeValue } from "../api.js";
 import { Badge, Button, Card, Dialog, Empty, Field, FormDialog, IconButton, Mono, Problem, SearchBox, say, Skeleton, Table, TextField } from "../ui.jsx";
-import { bytes } from "../units.js";
+import { bytes, whole } from "../units.js";
 
 /* A name may be any bytes; one that is not UTF-8 is shown percent-encoded. */
 const nameOf = (v) => v.name ?? v.path;
@@ -70,9 +70,9 @@ function Look({ pool, name, path, onClose, onChanged }) {
         )}
       </div>
       <footer class="dialog-foot">
-        {value && <Button onClick={() => save(name, value.bytes)}>Save to a file</Button>}
+        {value && <Button local onClick={() => save(name, value.bytes)}>Save to a file</Button>}
         {value && text !== null && value.bytes.length <= SHOWN_BYTES && <Button icon="edit" onClick={() => setEditing(true)}>Edit</Button>}
-        <Button onClick={onClose}>Close</Button>
+        <Button local onClick={onClose}>Close</Button>
       </footer>
     </Dialog>
   );
@@ -131,8 +131,39 @@ function useWhenChanged(number, fn) {
   }, []);
 }
 
+const SETTLE_MS = 250; /* after the last key, before the search begins */
+
+/* The search as a pattern of the API: a text is found anywhere in a name. "": no search. */
+function patternOf(search) {
+  if (!search) return "";
+  return /[*?]/.test(search) ? search : `*${search}*`;
+}
+
+function useSettled(value) {
+  const [settled, set] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => set(value), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}
+
+/* Fetches up to limit values. stagd looks at so many names a request: if few of them match, several are needed. */
+async function fetchValues(pool, pattern, from, limit, isStale) {
+  const list = [];
+  let next = from;
+  do {
+    const after = next === null ? "" : `&after=${next}`;
+    const match = pattern ? `&match=${part(pattern)}` : "";
+    const answer = await get(`/pools/${part(pool)}/values?limit=${limit - list.length}${after}${match}`);
+    list.push(...listOf(answer, "values"));
+    next = answer.next;
+  } while (next !== null && list.length < limit && !isStale());
+  return { list, next };
+}
+
 /* Pages are appended; null: the first is loading. after: start of the next page; null: there is none. */
-function useValues(pool) {
+function useValues(pool, pattern) {
   const [list, setList] = useState(null);
   const [after, setAfter] = useState(null);
   const [error, setError] = useState(null);
@@ -142,16 +173,15 @@ function useValues(pool) {
 
   async function load(from, limit) {
     const ours = ++turn.current;
+    const isStale = () => ours !== turn.current;
     try {
-      const query = from === null ? `limit=${limit}` : `limit=${limit}&after=${from}`;
-      const answer = await get(`/pools/${part(pool.name)}/values?${query}`);
-      if (ours !== turn.current) return;
-      const page = listOf(answer, "values");
-      setList((before) => (from === null ? page : [...before, ...page]));
-      setAfter(answer.next);
+      const page = await fetchValues(pool.name, pattern, from, limit, isStale);
+      if (isStale()) return;
+      setList((before) => (from === null ? page.list : [...before, ...page.list]));
+      setAfter(page.next);
       setError(null);
     } catch (cause) {
-      if (ours === turn.current) setError(cause);
+      if (!isStale()) setError(cause);
     }
   }
   const more = () => {
@@ -162,15 +192,26 @@ function useValues(pool) {
   useEffect(() => {
     again();
   }, [pool.name, pool.names, pool.primary]);
+  useEffect(() => {
+    wanted.current = PAGE;
+    load(null, PAGE);
+  }, [pattern]);
   useWhenChanged(pool.number, again);
   return { list, after, error, more, again };
 }
 
+/* How many values are shown, of how many. */
+function Shown({ values, pool, pattern }) {
+  if (values.after !== null)
+    return <p class="more"><Button onClick={values.more}>Show more</Button> <span class="muted small">{values.list.length} of {pattern ? "those that match" : whole(pool.names)}</span></p>;
+  return pattern ? <p class="more muted small" role="status">{whole(values.list.length)} of {whole(pool.names)} match</p> : null;
+}
+
 export function Values({ pool }) {
-  const values = useValues(pool);
   const [search, setSearch] = useState("");
+  const pattern = patternOf(useSettled(search.trim()));
+  const values = useValues(pool, pattern);
   const [open, setOpen] = useState(null);
-  const shown = (values.list ?? []).filter((v) => nameOf(v).toLowerCase().includes(search.toLowerCase()));
   const close = () => setOpen(null);
   const openAs = (kind, v) => setOpen({ kind, name: nameOf(v), path: v.path });
   const columns = [
@@ -183,14 +224,15 @@ export function Values({ pool }) {
     <Card title="Values" flush note={`${pool.names} with a name`} actions={<Button icon="plus" onClick={() => setOpen({ kind: "put" })}>Put a value</Button>}>
       <Problem error={values.error?.status > 0 ? values.error : null} />
       {values.list === null && !values.error && <Skeleton lines={4} />}
+      {(values.list?.length > 0 || search) && <div class="bar inside"><SearchBox label="Filter all values by name" value={search} onInput={setSearch} /></div>}
       {values.list?.length > 0 && (
         <>
-          <div class="bar inside"><SearchBox label="Filter values by name" value={search} onInput={setSearch} /></div>
-          <Table caption={`Values of pool ${pool.name}`} columns={columns} rows={shown} keyOf={(v) => v.path} />
-          {values.after !== null && <p class="more"><Button onClick={values.more}>Show more</Button> <span class="muted small">{values.list.length} of {pool.names}</span></p>}
+          <Table caption={`Values of pool ${pool.name}`} columns={columns} rows={values.list} keyOf={(v) => v.path} />
+          <Shown values={values} pool={pool} pattern={pattern} />
         </>
       )}
-      {values.list?.length === 0 && <Empty icon="pool" title="No named values yet"><p>Put one here, or with <code>stag pool put</code>.</p></Empty>}
+      {values.list?.length === 0 && (pattern ? <Empty icon="pool" title="No value matches"><p>All {whole(pool.names)} names were searched. <code>*</code> stands for any text, <code>?</code> for one character.</p></Empty>
+        : <Empty icon="pool" title="No named values yet"><p>Put one here, or with <code>stag pool put</code>.</p></Empty>)}
       {open?.kind === "look" && <Look pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
       {open?.kind === "put" && <Put pool={pool} onClose={close} onChanged={values.again} />}
       {open?.kind === "remove" && <Remove pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
