@@ -10,6 +10,7 @@
  * A write gives the server no completion, so the client sends a message when it is
  * done; the message cannot overtake the write.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <infiniband/verbs.h>
@@ -52,7 +53,8 @@ static int use_peer(struct pair *p)
 	write.wr.rdma.remote_addr = place.addr + 100;
 	write.wr.rdma.rkey = place.rkey;
 	write.send_flags = IBV_SEND_SIGNALED;
-	if (ibv_post_send(p->id->qp, &write, &bad))
+	errno = ibv_post_send(p->id->qp, &write, &bad);
+	if (errno)
 		die("ibv_post_send");
 	pair_wait_sent(p);
 

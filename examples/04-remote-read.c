@@ -9,6 +9,7 @@
  * The server's program takes no part in the read: it waits for the final message
  * while its adapter answers.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <infiniband/verbs.h>
@@ -64,7 +65,8 @@ static int use_peer(struct pair *p)
 	rest.wr.rdma.remote_addr = place.addr + HEADER;
 	rest.send_flags = IBV_SEND_SIGNALED; /* completions are in order: this one covers both */
 	read.next = &rest;
-	if (ibv_post_send(p->id->qp, &read, &bad))
+	errno = ibv_post_send(p->id->qp, &read, &bad);
+	if (errno)
 		die("ibv_post_send");
 	pair_wait_sent(p);
 

@@ -9,6 +9,7 @@
  * An atomic changes 8 bytes and returns their previous value. On iWARP that is
  * RFC 7306, which not every peer supports; two stag adapters do.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <infiniband/verbs.h>
@@ -52,7 +53,8 @@ static uint64_t atomic(struct pair *p, const struct place *place, unsigned word,
 	wr.wr.atomic.rkey = place->rkey;
 	wr.wr.atomic.compare_add = compare_or_add;
 	wr.wr.atomic.swap = swap;
-	if (ibv_post_send(p->id->qp, &wr, &bad))
+	errno = ibv_post_send(p->id->qp, &wr, &bad);
+	if (errno)
 		die("ibv_post_send");
 	pair_wait_sent(p);
 	ibv_dereg_mr(mr);

@@ -53,7 +53,8 @@ static void post_read(struct pair *p, const struct place *place, const struct ib
 
 	read.wr.rdma.remote_addr = place->addr;
 	read.wr.rdma.rkey = place->rkey;
-	if (ibv_post_send(p->id->qp, &read, &bad))
+	errno = ibv_post_send(p->id->qp, &read, &bad);
+	if (errno)
 		die("ibv_post_send");
 }
 
@@ -101,7 +102,8 @@ static int use_peer(struct pair *p)
 	for (int i = 0; i < ROUNDS; i++)
 		post_read(p, &place, mr);
 	while (complete < ROUNDS) {
-		if (ibv_req_notify_cq(p->id->send_cq, 0))
+		errno = ibv_req_notify_cq(p->id->send_cq, 0);
+		if (errno)
 			die("ibv_req_notify_cq");
 		n = reap_completions(p->id->send_cq);
 		complete += n;

@@ -10,6 +10,7 @@
  * linked with libstag-verbs needs no 'stag run'. Writes that are posted as a list
  * leave in one system call.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <infiniband/verbs.h>
@@ -54,7 +55,8 @@ static void write_list(struct pair *p, const struct place *place, const struct i
 		list[i].wr.rdma.rkey = place->rkey;
 	}
 	list[LIST - 1].send_flags = IBV_SEND_SIGNALED;
-	if (ibv_post_send(p->id->qp, list, &bad))
+	errno = ibv_post_send(p->id->qp, list, &bad);
+	if (errno)
 		die("ibv_post_send");
 	pair_wait_sent(p);
 }

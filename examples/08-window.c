@@ -10,6 +10,7 @@
  * closing are work requests: cheap, and in order with the sends that notify the
  * peer. A region's own key, by contrast, is valid until the region is deregistered.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <infiniband/verbs.h>
@@ -25,7 +26,8 @@ static void post_and_wait(struct pair *p, struct ibv_send_wr *wr)
 	struct ibv_send_wr *bad;
 
 	wr->send_flags = IBV_SEND_SIGNALED;
-	if (ibv_post_send(p->id->qp, wr, &bad))
+	errno = ibv_post_send(p->id->qp, wr, &bad);
+	if (errno)
 		die("ibv_post_send");
 }
 

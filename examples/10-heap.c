@@ -92,7 +92,8 @@ static enum ibv_wc_status read_place(struct pair *p, const struct place *place, 
 
 	read.wr.rdma.remote_addr = place->addr;
 	read.wr.rdma.rkey = place->rkey;
-	if (ibv_post_send(p->id->qp, &read, &bad))
+	errno = ibv_post_send(p->id->qp, &read, &bad);
+	if (errno)
 		die("ibv_post_send");
 	if (rdma_get_send_comp(p->id, &wc) < 0)
 		die("waiting for the read");

@@ -42,7 +42,8 @@ static void fetch_data(struct pair *p, struct ibv_mr *to, uint32_t stag)
 					 .send_flags = IBV_SEND_SIGNALED,
 					 .wr.rdma = {.remote_addr = 0, .rkey = stag}};
 
-	if (ibv_post_send(p->id->qp, &read, &bad))
+	errno = ibv_post_send(p->id->qp, &read, &bad);
+	if (errno)
 		die("ibv_post_send");
 	pair_wait_sent(p);
 }
@@ -62,7 +63,8 @@ static int serve(struct pair *p)
 			return 1; /* not supported: the STag would be in the message */
 		fetch_data(p, mr, wc.invalidated_rkey);
 		printf("stored: %s\n", disk);
-		if (stagdv_post_send_close(p->id->qp, &answer))
+		errno = stagdv_post_send_close(p->id->qp, &answer);
+		if (errno)
 			die("stagdv_post_send_close");
 		pair_wait_sent(p);
 	}

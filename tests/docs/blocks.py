@@ -5,14 +5,15 @@ Knows Markdown and a little YAML, and nothing of running. A block of code is she
 or begins with a command; README.md of this folder has the comments that may stand before one.
 """
 import re
+import shutil
 from pathlib import Path
 
 COMMANDS = re.compile(r"""(\./[\w.-]+|(tests|bench|build|scripts|examples)/\S+|[A-Z_]+=\S+\ \S.*|[a-z]+=\$\(.*
 	|stagd?|sudo|apt(-get)?|git|meson|ninja|cmake|ctest|make|pkg-config|cc|gcc|c\+\+|curl|jq|ssh|scp|head|kill|ln|chown|mkdir
 	|install|systemctl|systemd-\S+|journalctl|tshark|ib_\S+|ibv_\S+|rping|fio|iscsiadm|iscsi-\S+|qemu-\S+|etcd(ctl)?|docker|podman
-	|promtool|socat|openssl|taskset|chrt|for\ \w+\ in|while\ [^(]|export|cd|echo|cp|tar|cat|man|ldconfig|getcap|setcap|ulimit|ip)(\s|$)""", re.X)
+	|promtool|printf|socat|openssl|taskset|chrt|for\ \w+\ in|while\ [^(\s]\S*|export|cd|echo|cp|tar|cat|man|ldconfig|getcap|setcap|ulimit|ip)(\s|$)""", re.X)
 NOT_SHELL = {'c', 'cpp', 'ini', 'json', 'text', 'python', 'html', 'cmake', 'meson', 'promql', 'http'}
-KINDS = ('not run', 'run first', 'run instead', 'shows')
+KINDS = ('not run', 'needs', 'run first', 'run instead', 'shows')
 
 
 class Fault(Exception):
@@ -26,33 +27,16 @@ class Block:
 		self.line = line
 		self.text = text
 		self.reason = marks.get('not run')
+		missing = marks.get('needs')
+		if missing and not shutil.which(missing):
+			self.reason = f'{missing} is not installed'
 		self.first = marks.get('run first')
 		self.instead = marks.get('run instead')
 		self.shows = marks.get('shows')
 
-	def pieces(self):
-		"""What is typed one after the other."""
-		return [p for text in (self.first, self.instead or self.text) if text for p in statements(text)]
-
-
-def statements(text):
-	"""Commands that can be typed by themselves: with their continuations and here-documents."""
-	piece, depth, here = '', 0, None
-	for line in text.splitlines():
-		piece += line + '\n'
-		if here:
-			here = None if line.strip() == here else here
-			continue
-		found = re.search(r"<<-?\s*['\"]?(\w+)", line)
-		here = found.group(1) if found and '<<<' not in line else None
-		depth += len(re.findall(r'(?:^|[;&|]\s*)(?:for|while|if|case)\b', line.strip()))
-		depth -= len(re.findall(r'(?:^|[;&|]\s*)(?:done|fi|esac)\b', line.strip()))
-		if here or depth > 0 or line.endswith('\\') or not re.sub(r'^\s*#.*', '', piece, flags=re.M).strip():
-			continue
-		yield piece
-		piece = ''
-	if piece.strip() and not piece.lstrip().startswith('#'):
-		yield piece
+	def texts(self):
+		"""What is pasted, one after the other."""
+		return [text for text in (self.first, self.instead or self.text) if text]
 
 
 def is_shell(language, text):
