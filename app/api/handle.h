@@ -38,11 +38,17 @@ json_t *daemons_json(struct daemon *d);
 
 /* ---- paths.c ------------------------------------------------------------------------------ */
 
+enum path_use {
+	PATH_STORE, /* storage, as PATH_LUN: the daemon's own files are refused */
+	PATH_LUN,   /* PATH or PATH:PARTITION */
+	PATH_OTHER, /* a secret, a roll: what the daemon reads there it checks */
+};
+
 /*
- * Checks the path in a field of the body (or "file:PATH", or with may_have_partition PATH:PARTITION) against the roots, and
- * replaces it by the one without symbolic links. What names no file (store:, mem:, etcd:) stays. Returns false after answering.
+ * Checks the path in a field of the body (or "file:PATH") against the roots, and replaces it by the one without symbolic links.
+ * What names no file (store:, mem:, etcd:) stays. Returns false after answering.
  */
-bool path_check(struct request *r, json_t *o, const char *field, bool may_have_partition);
+bool path_check(struct request *r, json_t *o, const char *field, enum path_use use);
 
 /* ---- settings of a section of the INI file, made from a body ------------- */
 

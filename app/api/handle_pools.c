@@ -154,8 +154,8 @@ void handle_pool_create(struct request *r)
 		answer_fault(r, 409, "exists", NULL, "pool '%s' already exists", name);
 		return;
 	}
-	if (!is_pool_body_complete(r) || !path_check(r, r->body, "secrets", false) ||
-	    !path_check(r, r->body, "roll", false))
+	if (!is_pool_body_complete(r) || !path_check(r, r->body, "secrets", PATH_OTHER) ||
+	    !path_check(r, r->body, "roll", PATH_OTHER))
 		return;
 	rc = state_of(r, name, state, sizeof(state));
 	if (rc == 0)

@@ -72,7 +72,7 @@ void handle_store_create(struct request *r)
 
 	if (answer_taken(r, "store", name) ||
 	    !is_store_body_complete(r, body_text(r, "path", "")) ||
-	    !path_check(r, r->body, "path", false))
+	    !path_check(r, r->body, "path", PATH_STORE))
 		return;
 	path = body_text(r, "path", "");
 	new_file = *path == '/' && access(path, F_OK) != 0;

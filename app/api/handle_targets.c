@@ -70,7 +70,7 @@ static bool check_word(struct request *r, const json_t *o, const char *field)
 /* The path without links, which path_check() puts there, must have none either. */
 static bool check_lun(struct request *r, json_t *lun)
 {
-	return check_word(r, lun, "where") && path_check(r, lun, "where", true) &&
+	return check_word(r, lun, "where") && path_check(r, lun, "where", PATH_LUN) &&
 	       check_word(r, lun, "where");
 }
 
@@ -89,7 +89,7 @@ static bool check_initiators(struct request *r, json_t *initiators)
 	for (size_t i = 0; i < json_array_size(initiators); i++) {
 		json_t *o = json_array_get(initiators, i);
 
-		if (!path_check(r, o, "secret_file", false))
+		if (!path_check(r, o, "secret_file", PATH_OTHER))
 			return false;
 		for (size_t k = 0; k < sizeof(fields) / sizeof(*fields); k++)
 			if (!check_word(r, o, fields[k]))
@@ -148,7 +148,7 @@ static bool take_secret(struct request *r, const char *name)
 	int rc;
 
 	if (!secret)
-		return path_check(r, r->body, "secret_file", false);
+		return path_check(r, r->body, "secret_file", PATH_OTHER);
 	if (!body_text(r, "user", NULL) || body_text(r, "secret_file", NULL)) {
 		answer_fault(r, 400, "bad_value", NULL,
 			     "'secret' requires 'user', and replaces 'secret_file'");
@@ -180,7 +180,8 @@ void handle_target_create(struct request *r)
 	struct settings s;
 
 	HOLD_FOR_SCOPE(&secrets_lock);
-	if (answer_taken(r, "target", name) || !path_check(r, r->body, "own_secret_file", false) ||
+	if (answer_taken(r, "target", name) ||
+	    !path_check(r, r->body, "own_secret_file", PATH_OTHER) ||
 	    !check_luns(r, json_object_get(r->body, "luns")) ||
 	    !check_initiators(r, json_object_get(r->body, "initiators")) || !take_secret(r, name))
 		return;

@@ -15,14 +15,20 @@
 #include "base/cleanup.h"
 
 /* Replaces the path by the one without symbolic links. Returns false after answering. */
-static bool resolve(struct request *r, const char *path, char **real)
+static bool resolve(struct request *r, const char *path, enum path_use use, char **real)
 {
 	struct access *access = api_access(r->api);
 	char why[WHY_MAX] = "";
 	int rc = roots_resolve(access, path, real, why, sizeof(why));
+	bool own = rc == 0 && use != PATH_OTHER && roots_is_own(access, *real);
 
 	access_put(access);
-	if (rc == -EXDEV || rc == -EPERM || rc == -EACCES)
+	if (own)
+		answer_fault(
+			r, 403, "path_not_allowed",
+			"use a file that is neither configuration, secret nor state of a daemon",
+			"%s is a file of the daemon's own, and no storage", path);
+	else if (rc == -EXDEV || rc == -EPERM || rc == -EACCES)
 		answer_fault(r, 403, "path_not_allowed",
 			     rc == -EXDEV
 				     ? "add its directory with roots = DIRECTORY in the "
@@ -36,7 +42,7 @@ static bool resolve(struct request *r, const char *path, char **real)
 			     "%s", why);
 	else if (rc != 0)
 		answer_error(r, rc, NULL, why);
-	return rc == 0;
+	return rc == 0 && !own;
 }
 
 static bool begins_with(const char *text, const char *prefix)
@@ -62,7 +68,7 @@ static size_t path_length(const char *path, bool may_have_partition)
 	return (size_t)(colon - path);
 }
 
-bool path_check(struct request *r, json_t *o, const char *field, bool may_have_partition)
+bool path_check(struct request *r, json_t *o, const char *field, enum path_use use)
 {
 	const char *text = json_string_value(json_object_get(o, field));
 	CLEANUP_FREE char *path = NULL, *real = NULL, *whole = NULL;
@@ -75,11 +81,11 @@ bool path_check(struct request *r, json_t *o, const char *field, bool may_have_p
 		answer_fault(r, 400, "bad_value", NULL, "'%s' must be an absolute path", field);
 		return false;
 	}
-	len = path_length(text + at, may_have_partition);
+	len = path_length(text + at, use == PATH_LUN);
 	path = strndup(text + at, len);
 	if (!path)
 		answer_error(r, ENOMEM, NULL, NULL);
-	if (!path || !resolve(r, path, &real))
+	if (!path || !resolve(r, path, use, &real))
 		return false;
 	if (asprintf(&whole, "%.*s%s%s", at, text, real, text + at + len) < 0 ||
 	    json_object_set_new(o, field, json_string(whole)) != 0) {

@@ -48,6 +48,8 @@ struct access {
 	struct token *list;
 	unsigned int num_roots;
 	char **roots; /* directories; absolute */
+	unsigned int num_own;
+	char **own; /* files and directories of the daemon's own: no request may use one as storage */
 };
 
 struct conf;
@@ -85,6 +87,12 @@ void roots_free(struct access *a);
  * says it.
  */
 int roots_resolve(const struct access *a, const char *path, char **real, char *why, size_t size);
+/*
+ * Is this path, which roots_resolve() returned, one of the daemon's own files or below one of its directories: INI files and
+ * drop-ins, secrets, tokens, keys, the audit log, the state of its pools and targets? As storage, it would let a client that may
+ * write there decide what the daemon does.
+ */
+bool roots_is_own(const struct access *a, const char *real);
 /* Returns why a root does not protect (others may write there), for warnings; NULL: it does. */
 const char *root_weakness(const char *root);
 

@@ -24,19 +24,19 @@
 
 /* ---- the roots ------------------------------------------------------------------------- */
 
-static bool add_name(struct access *a, const char *dir)
+static bool add_name(char ***list, unsigned int *num, const char *path)
 {
-	char **list;
+	char **longer;
 
-	for (unsigned int i = 0; i < a->num_roots; i++)
-		if (strcmp(a->roots[i], dir) == 0)
+	for (unsigned int i = 0; i < *num; i++)
+		if (strcmp((*list)[i], path) == 0)
 			return true;
-	list = realloc(a->roots, (a->num_roots + 1) * sizeof(*list));
-	if (!list)
+	longer = realloc(*list, (*num + 1) * sizeof(*longer));
+	if (!longer)
 		return false;
-	a->roots = list;
-	list[a->num_roots] = strdup(dir);
-	return list[a->num_roots] && ++a->num_roots;
+	*list = longer;
+	longer[*num] = strdup(path);
+	return longer[*num] && ++*num;
 }
 
 /* A client may name the directory as the INI file does, or by its real path. */
@@ -44,7 +44,8 @@ static bool add_root(struct access *a, const char *dir)
 {
 	CLEANUP_FREE char *real = realpath(dir, NULL);
 
-	return add_name(a, dir) && (!real || add_name(a, real));
+	return add_name(&a->roots, &a->num_roots, dir) &&
+	       (!real || add_name(&a->roots, &a->num_roots, real));
 }
 
 /* Adds the directory of a file that the INI file names; not that of devices, which would be all of them. */
@@ -90,7 +91,71 @@ static bool add_used_directories(struct access *a, const struct conf *conf)
 	return good;
 }
 
-bool roots_collect(struct access *a, const struct conf *conf)
+/* ---- the daemon's own files ---------------------------------------------------------------- */
+
+/* Adds the path without symbolic links, which is what requests are compared by. NULL and relative ones are left out. */
+static bool add_own(struct access *a, const char *path)
+{
+	CLEANUP_FREE char *real = path && *path == '/' ? realpath(path, NULL) : NULL;
+
+	return !path || *path != '/' || add_name(&a->own, &a->num_own, real ? real : path);
+}
+
+static bool is_state_of_daemon(const struct conf_section *s, const struct conf_setting *set)
+{
+	return s->kind == &conf_daemon_kind && strcmp(set->name, "state") == 0;
+}
+
+/* Adds what the settings of a section name, but the daemon's state directory: stores may be there. */
+static bool add_own_of_section(struct access *a, const struct conf_section *s)
+{
+	bool good = true;
+
+	for (unsigned int i = 0; good && i < s->kind->num_settings; i++) {
+		const struct conf_setting *set = &s->kind->settings[i];
+
+		if (set->type == CONF_FILE && !is_state_of_daemon(s, set))
+			good = add_own(a, *(char *const *)((const char *)s + set->at));
+	}
+	return good;
+}
+
+static bool add_own_of_target(struct access *a, const struct conf_target *t)
+{
+	bool good = true;
+
+	for (unsigned int i = 0; good && t->parsed && i < t->attr.num_rights; i++)
+		good = add_own(a, t->parsed[i].secret_file);
+	return good;
+}
+
+/* The directory of drop-ins is made when the first is. */
+static bool add_dropins(struct access *a, const struct conf *conf)
+{
+	CLEANUP_FREE char *state = NULL, *dir = NULL;
+
+	if (!conf->daemon || !conf->daemon->state)
+		return true;
+	state = realpath(conf->daemon->state, NULL);
+	if (asprintf(&dir, "%s/" CONF_DROPINS, state ? state : conf->daemon->state) < 0)
+		return false;
+	return add_name(&a->own, &a->num_own, dir);
+}
+
+static bool collect_own(struct access *a, const struct conf *conf)
+{
+	struct conf_section *s = NULL;
+	bool good = add_own(a, conf->path) && add_dropins(a, conf);
+
+	while (good && (s = conf_next(conf, NULL, s))) {
+		good = add_own_of_section(a, s);
+		if (good && s->kind == &conf_target_kind)
+			good = add_own_of_target(a, (const struct conf_target *)s);
+	}
+	return good;
+}
+
+static bool collect_roots(struct access *a, const struct conf *conf)
 {
 	const struct conf_api *api = conf_find(conf, &conf_api_kind, "");
 	CLEANUP_FREE char *words = api && api->roots ? strdup(api->roots) : NULL;
@@ -108,20 +173,33 @@ bool roots_collect(struct access *a, const struct conf *conf)
 	return good && words;
 }
 
+bool roots_collect(struct access *a, const struct conf *conf)
+{
+	return collect_roots(a, conf) && collect_own(a, conf);
+}
+
 bool roots_copy(struct access *to, const struct access *from)
 {
 	bool good = true;
 
 	for (unsigned int i = 0; good && i < from->num_roots; i++)
-		good = add_name(to, from->roots[i]);
+		good = add_name(&to->roots, &to->num_roots, from->roots[i]);
+	for (unsigned int i = 0; good && i < from->num_own; i++)
+		good = add_name(&to->own, &to->num_own, from->own[i]);
 	return good;
+}
+
+static void free_names(char **list, unsigned int num)
+{
+	for (unsigned int i = 0; i < num; i++)
+		free(list[i]);
+	free(list);
 }
 
 void roots_free(struct access *a)
 {
-	for (unsigned int i = 0; i < a->num_roots; i++)
-		free(a->roots[i]);
-	free(a->roots);
+	free_names(a->roots, a->num_roots);
+	free_names(a->own, a->num_own);
 }
 
 /* ---- paths ------------------------------------------------------------------------------ */
@@ -279,6 +357,24 @@ int roots_resolve(const struct access *a, const char *path, char **real, char *w
 	else if (rc != -EPERM)
 		snprintf(why, size, "%s: %s", path, strerror(-rc));
 	return rc == -ELOOP ? -EXDEV : rc;
+}
+
+/* The INI files of other daemons, too, of which this one need not know. */
+static bool is_ini(const char *path)
+{
+	size_t len = strlen(path);
+
+	return len >= 4 && strcmp(path + len - 4, ".ini") == 0;
+}
+
+bool roots_is_own(const struct access *a, const char *real)
+{
+	if (is_ini(real))
+		return true;
+	for (unsigned int i = 0; i < a->num_own; i++)
+		if (strcmp(a->own[i], real) == 0 || part_below(real, a->own[i]))
+			return true;
+	return false;
 }
 
 const char *root_weakness(const char *root)
