@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define LIST_STEPS                                                                                 \
-	(1u << 19) /* entries examined for one request, so that others are served meanwhile */
+	(1u << 14) /* entries examined for one request, so that others are served meanwhile */
 
 static int find_object(const struct pool_region *r, const struct pool_request *request,
 		       struct pool_object *object, uint64_t *offset)

@@ -402,7 +402,7 @@ static struct stag_pool_node *alloc_node(void)
 	n->proof.own = LIFE_NONE;
 	list_init(&n->conns);
 	list_init(&n->ended);
-	list_init(&n->serve.turns);
+	turns_init(&n->serve.turns);
 	list_init(&n->serve.replies);
 	list_init(&n->serve.switchovers);
 	list_init(&n->serve.unsent);

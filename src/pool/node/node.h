@@ -56,6 +56,7 @@
 #include "pool/admit/protocol.h"
 #include "pool/memory/memory.h"
 #include "pool/role/role.h"
+#include "pool/node/turns.h"
 #include "pool/admit/tls.h"
 #include "pool/admit/users.h"
 #include "pool/role/state.h"
@@ -159,16 +160,16 @@ struct client_reply {
  */
 enum client_state {
 	CLIENT_IDLE,	/* no request waits */
-	CLIENT_WAITING, /* in the list of clients that take turns */
+	CLIENT_WAITING, /* among the clients that take turns */
 	CLIENT_PAUSED,	/* its requests wait until it takes its answers, or delivers its values */
 };
 
 struct client {
 	struct node_conn conn;
 	enum client_state state;
-	struct list turn;	 /* with CLIENT_WAITING: in the list of clients that take turns */
-	struct list inbox;	 /* its messages, to be carried out */
-	unsigned int unanswered; /* requests: at most NODE_DEPTH */
+	struct turn_place turn;		/* with CLIENT_WAITING: among the clients that take turns */
+	struct list inbox;		/* its messages, to be carried out */
+	unsigned int unanswered;	/* requests: at most NODE_DEPTH */
 	unsigned int pulls, pull_slots; /* transfers in flight; slots that they use */
 	struct pull_slot *own_slot; /* NULL: it has needed none beside the shared ones (pull.c) */
 	bool slow;		    /* it is paused because it does not take its answers */
@@ -518,7 +519,7 @@ struct node_serve {
 	bool running; /* clients are admitted */
 	struct pool_core core;
 	unsigned int num_clients;
-	struct list turns;	 /* clients with requests, the next one first */
+	struct turns turns;	 /* clients with requests */
 	unsigned int num_paused; /* clients that do not take their answers */
 	uint64_t answer_bytes;	 /* written for clients */
 	uint64_t watched_at;	 /* when slow clients were looked for */

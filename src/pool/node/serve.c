@@ -3,8 +3,8 @@
  * serve.c - a primary's clients: requests come in, become records, and are answered when every standby that is in
  * sync has them.
  *
- * Each client has a queue of its own, and clients take turns, as long as the role permits and the log has room: a
- * greedy client waits for itself. An answer waits for its record. Reads see what is applied, and are answered at
+ * Each client has a queue of its own, and users and their clients take turns (turns.h), as long as the role permits
+ * and the log has room: a greedy client waits for itself, and a user with many clients for its own. An answer waits for its record. Reads see what is applied, and are answered at
  * once, within the lease.
  *
  * A client has budgets: NODE_DEPTH unanswered requests (more break the protocol, and end the connection), and
@@ -54,9 +54,9 @@ static const unsigned int comes_from[] = {
 static void client_become(struct client *k, enum client_state state)
 {
 	assert(comes_from[state] & 1u << k->state);
-	list_del(&k->turn);
+	turns_remove(&k->turn);
 	if (state == CLIENT_WAITING)
-		list_add_tail(&k->conn.node->serve.turns, &k->turn);
+		turns_add(&k->conn.node->serve.turns, &k->turn);
 	k->state = state;
 }
 
@@ -691,7 +691,7 @@ static int take_turn(struct client *k)
 /* Lets the first client take its turn. Returns -EAGAIN if the node can carry out nothing more. */
 static int serve_next(struct stag_pool_node *n)
 {
-	struct client *k = list_entry(n->serve.turns.next, struct client, turn);
+	struct client *k = container_of(turns_first(&n->serve.turns), struct client, turn);
 	int rc;
 
 	node_read_clock(n); /* for the lease; the turn's requests arrived before */
@@ -705,8 +705,7 @@ static int serve_next(struct stag_pool_node *n)
 	} else if (rc == -EBUSY) {
 		pause_client(k);
 	} else {
-		list_del(&k->turn);
-		list_add_tail(&n->serve.turns, &k->turn);
+		turns_next(&n->serve.turns);
 	}
 	return 0;
 }
@@ -717,11 +716,11 @@ void serve_requests(struct stag_pool_node *n)
 	unsigned int turns = 0;
 
 	node_read_clock(n);
-	while (!list_empty(&n->serve.turns) && n->serve.core.number - first < RECORDS_A_ROUND &&
+	while (!turns_empty(&n->serve.turns) && n->serve.core.number - first < RECORDS_A_ROUND &&
 	       bytes_done(n) - done < BYTES_A_ROUND && turns++ < TURNS_A_ROUND)
 		if (serve_next(n) == -EAGAIN)
 			return;
-	if (!list_empty(&n->serve.turns))
+	if (!turns_empty(&n->serve.turns))
 		n->loop.busy = true;
 	/* An answer without a record waits only for the records before it. */
 	serve_answers(n, pool_superblock(&n->memory.region)->number);
@@ -817,7 +816,7 @@ static void client_ended(struct node_conn *c)
 	expire_left(k);
 	pulls_forget(k);
 	c->node->serve.num_paused -= k->slow;
-	list_del(&k->turn);
+	turns_remove(&k->turn);
 	for (unsigned int i = 0; i < c->depth && c->messages; i++)
 		list_del(&c->messages[i].link);
 	for (unsigned int i = 0; i < NODE_DEPTH; i++)
@@ -896,7 +895,7 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	list_init(&k->free_replies);
 	list_init(&k->ready);
 	list_init(&k->dirty);
-	list_init(&k->turn);
+	turn_place_init(&k->turn, &n->serve.turns, pool_hash(s->name, strlen(s->name)));
 	list_init(&k->inbox);
 	listen_describe_peer(id, k->address, sizeof(k->address));
 	for (unsigned int i = 0; i < NODE_DEPTH; i++) {
@@ -986,8 +985,7 @@ void serve_stop(struct stag_pool_node *n)
 		if (c->ops == &ops)
 			node_conn_leave(c);
 	}
-	while (!list_empty(&n->serve.turns))
-		list_del(n->serve.turns.next);
+	turns_clear(&n->serve.turns);
 	while (!list_empty(&n->serve.replies))
 		list_del(n->serve.replies.next);
 	while (!list_empty(&n->serve.switchovers))
