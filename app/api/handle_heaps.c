@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "heap_view.h"
@@ -84,6 +85,29 @@ static bool memory_of(struct request *r, uint64_t *bytes)
 	return true;
 }
 
+/*
+ * Whoever may write a heap can truncate it, which ends the processes that have mapped it. A command that ends is no loss, but this
+ * daemon serves others: it attaches only heaps that nobody but its own user may write.
+ */
+static struct stag_heap *attach_own(struct request *r)
+{
+	const char *slash = strchr(param(r, 0), '/');
+	struct stag_heap *heap;
+
+	if (slash && strtoul(param(r, 0), NULL, 10) != geteuid()) {
+		answer_fault(r, 403, "not_own", "use 'stag heap', as its owner or as root",
+			     "heap %s belongs to another user", param(r, 0));
+		return NULL;
+	}
+	heap = stag_heap_attach(param(r, 0), NULL);
+	if (!heap && errno == EACCES)
+		answer_fault(r, 403, "not_own", "use 'stag heap', as a user of that heap", "%s",
+			     stag_heap_error());
+	else if (!heap)
+		answer_error(r, errno, NULL, stag_heap_error());
+	return heap;
+}
+
 /* Attaching already reaps, so the call's own count is not all: the counters before and after are compared. */
 static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, unsigned int),
 			unsigned int flags)
@@ -94,11 +118,9 @@ static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, 
 
 	if (!memory_of(r, &before))
 		return;
-	heap = heap_view_attach(param(r, 0));
-	if (!heap) {
-		answer_error(r, errno, NULL, stag_heap_error());
+	heap = attach_own(r);
+	if (!heap)
 		return;
-	}
 	what(heap, flags);
 	stag_heap_detach(heap, true);
 	if (memory_of(r, &after))
