@@ -51,7 +51,9 @@ static const struct conf_setting settings[] = {
 	 .sample = "required", .help = "Whether clients may, or must, encrypt their connections.",
 	 .more = "TLS 1.3, by a key that both sides derive from the client's token; the token does "
 		 "not cross the network in the clear then. A client without a token cannot use it: "
-		 "for certificates see STAG_TLS in **libstag-verbs**(7)."},
+		 "with **required**, partitions whose rights are for **remote:** and **net:** only "
+		 "cannot be reached. Certificates are not used, unless this is not set and the "
+		 "environment says so: see STAG_TLS in **libstag-verbs**(7)."},
 	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40, .preset = "64M",
 	 .json = "staging", .help = "Most memory for data in flight."},
 	{"cache", CONF_SIZE, FIELD(cache), 1u << 20, 1ull << 40, .preset = "64M", .json = "cache",
