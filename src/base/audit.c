@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/rate.h"
+#include "base/source.h"
 
 #define SOURCES 1024 /* a power of two */
 
@@ -36,21 +37,11 @@ void audit_set_sink(const struct audit_sink *sink)
 	atomic_store(&audit_sink, sink);
 }
 
-/* Returns the length of an address without its port, and of "uid 1000 pid 7" without the process. */
-static size_t source_length(const char *from)
-{
-	const char *end = strstr(from, " pid ");
-
-	if (!end && !strchr(from, '['))
-		end = strchr(from, ':') == strrchr(from, ':') ? strchr(from, ':') : NULL;
-	else if (!end)
-		end = strchr(from, ']');
-	return end ? (size_t)(end - from) : strlen(from);
-}
-
 /* Mixes bytes into a hash with a secret start (the finaliser of murmur3 after each word). */
-static uint64_t mix(uint64_t hash, const char *bytes, size_t len)
+static uint64_t mix(uint64_t hash, const void *from, size_t len)
 {
+	const uint8_t *bytes = from;
+
 	for (size_t i = 0; i < len; i += 8) {
 		uint64_t word = 0;
 
@@ -65,11 +56,12 @@ static uint64_t mix(uint64_t hash, const char *bytes, size_t len)
 static size_t source_index(const struct stag_audit_record *r)
 {
 	uint64_t hash = atomic_load_explicit(&seed, memory_order_relaxed);
+	uint8_t source[SOURCE_ROOM];
 
 	if (r->room)
 		hash = mix(hash, r->room, strlen(r->room));
 	if (r->from)
-		hash = mix(hash, r->from, source_length(r->from));
+		hash = mix(hash, source, source_of_text(r->from, source));
 	if (r->user && r->outcome != STAG_AUDIT_REFUSED) /* else it is whatever the peer says */
 		hash = mix(hash, r->user, strlen(r->user));
 	return hash % SOURCES;

@@ -677,6 +677,23 @@ static void accepting_pauses_without_descriptors(void **state)
 	peer_login(&other);
 }
 
+/* A network of IPv6 has 2^64 addresses, and one host may use all of them. */
+static void addresses_of_one_network_share_a_limit(void **state)
+{
+	struct target_conn a = {.target = target, .peer = "[2001:db8:0:1::1]:1000"};
+	struct target_conn b = {.target = target, .peer = "[2001:db8:0:1:a:b:c:d]:2000"};
+
+	(void)state;
+	list_init(&a.stranger);
+	list_init(&b.stranger);
+	target_stranger_add(&a);
+	target_stranger_add(&b);
+	assert_int_equal(a.source, b.source);
+	assert_in_range(target->strangers.of_source[a.source], 2, 3);
+	target_stranger_remove(&b);
+	target_stranger_remove(&a);
+}
+
 /* Commands take turns with one buffer. */
 static void commands_wait_for_buffers(void **state)
 {
@@ -777,6 +794,7 @@ int main(void)
 		STORY(silent_connections_do_not_stop_logins),
 		STORY(slow_logins_do_not_stop_others),
 		STORY(refused_logins_do_not_fill_the_log),
+		STORY(addresses_of_one_network_share_a_limit),
 		cmocka_unit_test_setup_teardown(commands_wait_for_buffers, begin_with_one_buffer,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_connection_does_not_deadlock_on_its_buffers,

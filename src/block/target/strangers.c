@@ -4,8 +4,8 @@
  *
  * Their number is limited, in all and per address. When one more comes, another one makes room: a closing one, else a silent one,
  * else one whose login takes long; the oldest of its kind, and of the address that has most. So initiators that log in do not wait
- * for others that do not. Addresses are counted by a hash, which is exact enough; it has a key, so that nobody can choose an address
- * that is counted with another one.
+ * for others that do not. Addresses (of IPv6: networks, base/source.h) are counted by a hash, which is exact enough; it has a key, so
+ * that nobody can choose an address that is counted with another one.
  *
  * Their refusals are logged once a second, with the number of those left out.
  */
@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/siphash.h"
+#include "base/source.h"
 
 #define MAX_STRANGERS  256
 #define MAX_PER_SOURCE 64
@@ -68,10 +69,10 @@ void target_strangers_init(struct stag_block_target *t)
 
 static uint8_t source_of(const struct target_conn *c)
 {
-	const char *end = strrchr(c->peer, ':');
-	size_t len = end ? (size_t)(end - c->peer) : strlen(c->peer);
+	uint8_t source[SOURCE_ROOM];
+	size_t len = source_of_text(c->peer, source);
 
-	return (uint8_t)siphash(c->target->strangers.key, c->peer, len);
+	return (uint8_t)siphash(c->target->strangers.key, source, len);
 }
 
 void target_stranger_add(struct target_conn *c)

@@ -179,7 +179,7 @@ struct target_conn {
 	struct list link;     /* in target->conns.list or .dead */
 	struct list dirty;    /* in target->conns.dirty: has something to flush */
 	struct list stranger; /* in target->strangers.list while it has no session */
-	uint8_t source;	      /* hash of the peer's address */
+	uint8_t source;	      /* hash of the peer's address or network */
 	bool spoke;	      /* something has arrived, which may not be handled yet */
 	struct stag_block_target *target;
 	const struct target_transport *ops;
