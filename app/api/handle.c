@@ -192,14 +192,32 @@ void handle_doctor(struct request *r)
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-/* Returns the newest `limit` events, and releases the array. */
+static bool is_refusal(const json_t *event)
+{
+	return event_is_refusal(json_string_value(json_object_get(event, "text")));
+}
+
+/* Returns the newest `limit` events, and releases the array. Of more, refusals are left out first, but for half of the limit. */
 static json_t *newest_events(json_t *events, size_t limit)
 {
 	json_t *list = json_array();
-	size_t n = json_array_size(events);
+	size_t n = json_array_size(events), left_out = n > limit ? n - limit : 0, refusals = 0;
+	json_t *e;
+	size_t i;
 
-	for (size_t i = n > limit ? n - limit : 0; i < n; i++)
-		json_array_append(list, json_array_get(events, i));
+	json_array_foreach (events, i, e)
+		refusals += is_refusal(e);
+	refusals = refusals > limit / 2 ? refusals - limit / 2 : 0; /* to be left out first */
+	if (refusals > left_out)
+		refusals = left_out;
+	left_out -= refusals;
+	json_array_foreach (events, i, e)
+		if (refusals && is_refusal(e))
+			refusals--;
+		else if (left_out)
+			left_out--;
+		else
+			json_array_append(list, e);
 	json_decref(events);
 	return list;
 }

@@ -37,7 +37,7 @@ static const char *const ring_words[] = {"daemon", "api",    "pool",	"watch",
 
 #define N_RINGS (sizeof(ring_words) / sizeof(ring_words[0]))
 
-/* The last events about one kind of object, so that many about one do not push out those about another. */
+/* The last events about one kind of object, refusals apart, so that many about one do not push out those about another. */
 struct ring {
 	uint64_t count;	  /* event n of this kind is at n % EVENTS_KEPT */
 	struct rate rate; /* of all lines of this kind, whatever they say */
@@ -53,7 +53,8 @@ struct alike {
 };
 
 static struct lock lock = LOCK_INITIALIZER; /* protects all of these */
-static struct ring rings[N_RINGS];
+/* Of each kind of object: strangers cause refusals, and shall not push out what else happened. */
+static struct ring rings[N_RINGS], refusals[N_RINGS];
 static struct alike alikes[ALIKES];
 static pthread_cond_t more;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -162,20 +163,25 @@ static void write_out(const struct event *e)
 	}
 }
 
-static struct ring *ring_of(const char *object)
+bool event_is_refusal(const char *text)
 {
-	size_t i = 0, len = strcspn(object, " ");
+	return strncmp(text, "refused: ", 9) == 0;
+}
+
+static struct ring *ring_of(const struct event *e)
+{
+	size_t i = 0, len = strcspn(e->object, " ");
 
 	while (i < N_RINGS - 1 &&
-	       (strlen(ring_words[i]) != len || strncmp(ring_words[i], object, len) != 0))
+	       (strlen(ring_words[i]) != len || strncmp(ring_words[i], e->object, len) != 0))
 		i++;
-	return &rings[i];
+	return event_is_refusal(e->text) ? &refusals[i] : &rings[i];
 }
 
 /* Gives the event its id, keeps it and logs it. */
 static void publish(struct event *e)
 {
-	struct ring *r = ring_of(e->object);
+	struct ring *r = ring_of(e);
 
 	assert(lock_held(&lock));
 	e->id = ++last;
@@ -245,7 +251,7 @@ static bool is_allowed(struct event *e)
 		*a = (struct alike){.key = key};
 	}
 	if (rate_allows(&a->rate, &of_alike, now, &left_out)) {
-		if (rate_allows(&ring_of(e->object)->rate, &of_ring, now, &others)) {
+		if (rate_allows(&ring_of(e)->rate, &of_ring, now, &others)) {
 			add_number(e, left_out + others);
 			return true;
 		}
@@ -352,8 +358,8 @@ static const struct event *next_event(uint64_t *at, uint64_t since)
 	const struct event *found = NULL;
 	size_t of = 0;
 
-	for (size_t i = 0; i < N_RINGS; i++) {
-		const struct ring *r = &rings[i];
+	for (size_t i = 0; i < 2 * N_RINGS; i++) {
+		const struct ring *r = i < N_RINGS ? &rings[i] : &refusals[i - N_RINGS];
 
 		if (r->count > EVENTS_KEPT && at[i] < r->count - EVENTS_KEPT)
 			at[i] = r->count - EVENTS_KEPT;
@@ -371,7 +377,7 @@ static const struct event *next_event(uint64_t *at, uint64_t since)
 json_t *events_since(uint64_t since, int timeout_ms)
 {
 	json_t *list = json_array();
-	uint64_t at[N_RINGS] = {0};
+	uint64_t at[2 * N_RINGS] = {0};
 	const struct event *e;
 
 	pthread_once(&once, make_cond);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * event.h - the log of stagd. Each line is also an event; the process keeps the last EVENTS_KEPT about each kind of object.
+ * event.h - the log of stagd. Each line is also an event; the process keeps the last EVENTS_KEPT about each kind of object, and as many
+ * refusals: lines that begin with "refused: ". Strangers cause refusals, so these have room of their own.
  *
  * An event as JSON:
  *
@@ -17,7 +18,7 @@
 #include <stdint.h>
 
 #define EVENTS_MAX  1000 /* that one request may ask for */
-#define EVENTS_KEPT 500	 /* of each kind of object */
+#define EVENTS_KEPT 500	 /* of each kind of object; and as many refusals */
 #define EVENTS_ALIKE                                                                               \
 	50 /* lines that differ in numbers and quoted names only, at once; then five a second */
 
@@ -49,6 +50,7 @@ void event_log_to(enum event_log where, enum event_level most);
 bool event_level_parse(const char *word, enum event_level *level);
 /* Replaces control characters and bytes that are not UTF-8 by '?', so that the text is valid JSON. */
 void event_make_printable(char *text);
+bool event_is_refusal(const char *text);
 enum event_level event_level_of(int priority); /* as of syslog(3) */
 const char *event_level_word(enum event_level level);
 

@@ -286,7 +286,7 @@ static struct connection *new_connection(struct stag_store_server *s, struct rdm
 	return c;
 }
 
-/* Counts a refusal, and logs it unless there are too many. */
+/* Counts a refusal, and logs it unless there are too many, or it is in the program's audit log. */
 static void note_refused(struct connection *c, int rc)
 {
 	struct stag_store_server *s = c->server;
@@ -295,12 +295,15 @@ static void note_refused(struct connection *c, int rc)
 	s->refused++;
 	report(c, "connect", rc == -EUSERS ? STAG_AUDIT_FAILED : STAG_AUDIT_REFUSED,
 	       stag_store_error());
+	if (audit_is_on() && rc != -EUSERS)
+		return;
 	if (!rate_allows(&s->log_rate, &log_limit, clock_ns(), &more))
 		return;
-	log_warn("store: %s is refused: %s", c->peer, stag_store_error());
+	log_warn("refused: %s at store %s: %s", c->peer, s->store->backing.name,
+		 stag_store_error());
 	if (more)
-		log_warn("store: %s: %u more were refused and not logged", s->store->backing.name,
-			 more);
+		log_warn("refused: %u more at store %s, which were not logged", more,
+			 s->store->backing.name);
 }
 
 static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)

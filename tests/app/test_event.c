@@ -41,6 +41,46 @@ static void refused_logins_do_not_push_others_out(void **state)
 	assert_in_range(count_events("library", "was refused"), EVENTS_ALIKE, EVENTS_KEPT);
 }
 
+/* Logs a refusal that is like no other. */
+static void refuse(const char *object, unsigned int i)
+{
+	char name[24];
+
+	for (unsigned int c = 0; c < sizeof(name); c++, i /= 20)
+		name[c] = c + 1 < sizeof(name) ? (char)('a' + i % 20) : '\0';
+	event_add(EVENT_WARN, object, "refused: login of %s", name);
+}
+
+/* Logs more refusals than are kept, which takes as long as the rate of all lines demands. */
+static void refuse_more_than_is_kept(const char *object)
+{
+	uint64_t before = events_last();
+
+	for (unsigned int i = 0; events_last() - before < EVENTS_KEPT + 20; i++)
+		refuse(object, i);
+}
+
+static void slow_refusals_push_nothing_else_out(void **state)
+{
+	(void)state;
+	event_add(EVENT_INFO, "target up", "a logged in");
+	event_add(EVENT_INFO, "store disk", "was formatted");
+	refuse_more_than_is_kept("target other");
+	refuse_more_than_is_kept("store disk");
+	assert_int_equal(count_events("target up", "a logged in"), 1);
+	assert_int_equal(count_events("store disk", "was formatted"), 1);
+	assert_int_equal(count_events("target other", "refused: "), EVENTS_KEPT);
+}
+
+static void refusals_do_not_use_up_the_rate_of_other_lines(void **state)
+{
+	(void)state;
+	for (unsigned int i = 0; i < 10 * EVENTS_KEPT; i++)
+		refuse("watch far", i);
+	event_add(EVENT_INFO, "watch far", "b is primary");
+	assert_int_equal(count_events("watch far", "b is primary"), 1);
+}
+
 static void the_number_of_those_left_out_is_told_when_they_stop(void **state)
 {
 	const struct timespec nap = {.tv_nsec = 50000000};
@@ -98,6 +138,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused_logins_do_not_push_others_out),
+		cmocka_unit_test(slow_refusals_push_nothing_else_out),
+		cmocka_unit_test(refusals_do_not_use_up_the_rate_of_other_lines),
 		cmocka_unit_test(the_number_of_those_left_out_is_told_when_they_stop),
 		cmocka_unit_test(one_kind_of_object_cannot_fill_the_log),
 		cmocka_unit_test(events_are_in_the_order_of_their_ids),

@@ -380,7 +380,7 @@ static void expect_cut_off_partition_is_refused(struct shop *p)
 	leave(&p->rest);
 	assert_int_not_equal(try_enter(&p->rest, &p->s, "rest", NULL), 0);
 	if (far)
-		await_log("is refused", "it was truncated");
+		await_log("refused: ", "it was truncated");
 	else
 		assert_says("it was truncated");
 }

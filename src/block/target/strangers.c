@@ -44,7 +44,7 @@ void target_refused(struct target_conn *c, const char *fmt, ...)
 		return;
 	if (left_out)
 		snprintf(more, sizeof(more), " (and %u others before)", left_out);
-	target_log(t, "%s: login refused: %s%s", c->peer, words, more);
+	target_log(t, "refused: login from %s: %s%s", c->peer, words, more);
 }
 
 /* Logs what was left out, even if no other refusal follows. */
@@ -55,7 +55,7 @@ static void log_left_out(struct stag_block_target *t)
 
 	if (atomic_load_explicit(&r->suppressed, memory_order_relaxed) &&
 	    rate_allows(r, &one_a_second, clock_ns(), &left_out))
-		target_log(t, "%u other logins refused", left_out);
+		target_log(t, "refused: %u other logins", left_out);
 }
 
 /* ---- the list ------------------------------------------------------------------------ */
