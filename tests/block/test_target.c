@@ -8,11 +8,13 @@
 #include <stdint.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "dice.h"
 #include "memory_unit.h"
@@ -119,6 +121,131 @@ static void a_unit_that_has_grown_raises_an_attention(void **state)
 	assert_int_equal(peer_sense(&peer), 0x062a09); /* capacity data has changed */
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
 	assert_int_equal(atomic_load(&lines), before + 2); /* the login, the growth */
+}
+
+/* ---- the audit log ------------------------------------------------------------------- */
+
+#define RECORDS 16
+
+static struct {
+	char text[RECORDS][200];
+	atomic_uint n;
+} heard;
+
+static void keep_record(const struct stag_audit_record *r, void *arg)
+{
+	static const char *const outcomes[] = {"allowed", "refused", "failed"};
+	unsigned int i = atomic_load(&heard.n);
+
+	(void)arg;
+	if (i == RECORDS || strcmp(r->action, "login") == 0)
+		return;
+	snprintf(heard.text[i], sizeof(heard.text[i]), "%s: %s: %s", outcomes[r->outcome],
+		 r->action, r->reason ? r->reason : "");
+	atomic_store(&heard.n, i + 1);
+}
+
+/* Waits for it: the target reports from a thread of its own. */
+static void expect_record(unsigned int i, const char *text)
+{
+	uint64_t end = clock_ns() + 60 * NS_PER_S;
+
+	while (atomic_load(&heard.n) <= i && clock_ns() < end)
+		sched_yield();
+	assert_true(i < atomic_load(&heard.n));
+	assert_string_equal(heard.text[i], text);
+}
+
+/* Logs in with these rights; unit 2 exists, too. */
+static void log_in_with(const struct stag_block_right *right)
+{
+	static const struct audit_sink sink = {keep_record, NULL};
+	struct stag_block_target_attr with = attr;
+	struct stag_block_lun second = unit;
+
+	second.lun = 2;
+	tear_down(NULL);
+	with.comp_mask = STAG_BLOCK_TARGET_RIGHTS;
+	with.rights = right;
+	with.num_rights = 1;
+	target = stag_block_target_start(&with);
+	assert_non_null(target);
+	assert_int_equal(stag_block_target_add(target, &unit), 0);
+	assert_int_equal(stag_block_target_add(target, &second), 0);
+	peer_connect_to(&peer, stag_block_target_port(target));
+	atomic_store(&heard.n, 0);
+	audit_set_sink(&sink);
+	peer_login(&peer);
+}
+
+static uint8_t reserve_out(uint8_t action, uint64_t key, uint64_t new_key)
+{
+	const uint8_t cdb[16] = {0x5f, action, 0x01, [8] = 24};
+	uint8_t list[24] = {0};
+
+	put_be64(list, key);
+	put_be64(list + 8, new_key);
+	return peer_finish(
+		&peer,
+		peer_command(&peer, cdb, PDU_FINAL | CMD_WRITE, sizeof(list), list, sizeof(list)),
+		NULL);
+}
+
+static uint8_t reset_unit(void)
+{
+	struct pdu p = {.opcode = TASK_REQUEST,
+			.immediate = true,
+			.flags = PDU_FINAL | TMF_LUN_RESET,
+			.lun = 1ull << 48,
+			.itt = 77,
+			.cmd_sn = peer.cmd_sn};
+
+	peer_say(&peer, &p, NULL, 0);
+	peer_hear_a(&peer, TASK_RESPONSE);
+	return peer.in.code;
+}
+
+static void what_the_rights_of_an_initiator_do_not_allow_is_audited(void **state)
+{
+	static const struct stag_block_right reader = {
+		.initiator = "iqn.2026-01.x:i", .luns = "1", .flags = STAG_BLOCK_READ_ONLY};
+	struct pdu ready = {.opcode = SCSI_COMMAND, .flags = PDU_FINAL, .lun = 2ull << 48};
+	uint8_t block[512] = {1};
+
+	(void)state;
+	log_in_with(&reader);
+	peer_finish(&peer, peer_write(&peer, 0, 1, block, 512, PDU_FINAL), NULL);
+	ready.itt = peer.next_itt++;
+	ready.cmd_sn = peer.cmd_sn++;
+	peer_say(&peer, &ready, NULL, 0);
+	peer_finish(&peer, ready.itt, NULL);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+	assert_int_equal(reset_unit(), TASK_NOT_AUTHORIZED);
+	expect_record(0, "refused: command 0x2a, LUN 1: may only read");
+	expect_record(1, "refused: command 0x00, LUN 2: no right to this unit");
+	expect_record(2, "refused: reset unit, LUN 1: no right to reset");
+	audit_set_sink(NULL);
+	assert_int_equal(atomic_load(&heard.n), 3);
+}
+
+static void acts_against_other_initiators_are_audited(void **state)
+{
+	static const struct stag_block_right writer = {.initiator = "iqn.2026-01.x:i"};
+
+	(void)state;
+	log_in_with(&writer);
+	assert_int_equal(reserve_out(0, 0, 7), SCSI_GOOD); /* register */
+	assert_int_equal(reserve_out(1, 7, 0), SCSI_GOOD); /* reserve */
+	assert_int_equal(reserve_out(4, 7, 7), SCSI_GOOD); /* preempt */
+	assert_int_equal(reserve_out(3, 8, 0), SCSI_RESERVATION_CONFLICT);
+	assert_int_equal(reserve_out(3, 7, 0), SCSI_GOOD); /* clear */
+	assert_int_equal(reset_unit(), TASK_FUNCTION_COMPLETE);
+	expect_record(0, "allowed: preempt reservation, LUN 1: ");
+	expect_record(1, "failed: clear reservations, LUN 1: reservation conflict");
+	expect_record(2, "allowed: clear reservations, LUN 1: ");
+	expect_record(3, "allowed: reset unit, LUN 1: ");
+	audit_set_sink(NULL);
+	assert_int_equal(atomic_load(&heard.n), 4);
 }
 
 /* The target requests a logout, waits a moment, and closes. */
@@ -243,6 +370,8 @@ int main(void)
 		STORY(units_are_added_and_removed),
 		STORY(a_unit_that_has_grown_raises_an_attention),
 		STORY(a_stopping_target_requests_logout),
+		STORY(what_the_rights_of_an_initiator_do_not_allow_is_audited),
+		STORY(acts_against_other_initiators_are_audited),
 		STORY(invalid_attributes_are_refused),
 		STORY(contradictory_rights_are_refused),
 		STORY(calls_from_other_threads_do_not_disturb),

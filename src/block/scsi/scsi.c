@@ -75,6 +75,7 @@ static bool fields_ok(struct scsi_cmd *c, const struct scsi_op *op)
 static bool may_write(struct scsi_cmd *c, const struct scsi_op *op)
 {
 	if (scsi_only_reads(c->nexus) && (op->flags & (OP_WRITES | OP_CHANGES))) {
+		c->denied = "may only read";
 		scsi_refuse(c, SCSI_DATA_PROTECT, ASC_WRITE_PROTECTED);
 		return false;
 	}
@@ -91,6 +92,8 @@ static bool may_write(struct scsi_cmd *c, const struct scsi_op *op)
 
 static enum scsi_next no_such_command(struct scsi_cmd *c, bool known)
 {
+	if (!c->at && scsi_hides(c->nexus, c->lun))
+		c->denied = "no right to this unit";
 	if (!c->at)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_NO_UNIT);
 	if (known)
@@ -125,6 +128,7 @@ static void clear_answer(struct scsi_cmd *c)
 	c->status = SCSI_GOOD;
 	c->sense_len = c->reply_len = c->want = c->out_len = 0;
 	c->unit = NULL;
+	c->denied = NULL;
 	c->data = NULL;
 	c->next = c->left = 0;
 	c->io.fua = c->io.verify = false;

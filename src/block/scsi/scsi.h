@@ -56,6 +56,8 @@ struct scsi_view {
 int scsi_nexus_create(struct scsi_target *t, const char *name, const struct scsi_view *view,
 		      struct scsi_nexus **out);
 void scsi_nexus_destroy(struct scsi_nexus *n); /* ends its reservations that are not persistent */
+/* Returns whether there is a unit of this number that the nexus does not see. */
+bool scsi_hides(const struct scsi_nexus *n, uint64_t lun);
 
 /*
  * The next action of the caller for a command. The caller divides a READ or WRITE into pieces, each with a struct lun_io of its
@@ -89,6 +91,7 @@ struct scsi_cmd {
 	uint32_t reply_len;
 	uint32_t want; /* bytes that the CDB specifies: for residual counts (overflow, underflow) */
 	uint32_t out_len;
+	const char *denied; /* why the view of the nexus does not allow it; NULL: it does */
 	struct lun *unit;
 	struct lun_io io; /* op, fua, offset and length are filled */
 

@@ -120,6 +120,13 @@ struct scsi_unit *scsi_unit_at(struct scsi_target *t, const struct scsi_nexus *n
 	return u && scsi_sees(n, u->number) ? u : NULL;
 }
 
+bool scsi_hides(const struct scsi_nexus *n, uint64_t lun)
+{
+	const struct scsi_unit *u = unit_at(n->target, lun);
+
+	return u && !scsi_sees(n, u->number);
+}
+
 struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun)
 {
 	struct scsi_unit *u = find(t, lun);

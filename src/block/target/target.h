@@ -574,6 +574,14 @@ void target_stags_session_gone(struct target_session *s);
 /* Lists closed STags, oldest first, then open ones: at most n. Returns how many there are. */
 size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
 
+/* ---- acts.c -------------------------------------------------------------------------------- */
+
+/* Reports a command that has ended to the audit log, if its initiator has no right to it, or took reservations from others. */
+void target_audit_command(const struct target_task *t);
+/* Reports a reset of a unit or of the target, which aborts what others do, and its outcome. */
+void target_audit_reset(struct target_session *s, const struct pdu *p, uint8_t function,
+			enum task_outcome outcome);
+
 /* ---- strangers.c ----------------------------------------------------------------------------- */
 
 void target_strangers_init(struct stag_block_target *t);

@@ -306,6 +306,7 @@ static void mark_responded(struct target_task *t)
 	target_session_retire(t->session, t->immediate);
 	count(t, &t->session->counters);
 	count(t, &t->session->target->counters);
+	target_audit_command(t);
 }
 
 /* Turns t->result into status and sense. SCSI itself has set them in TASK_REPLYING and after SCSI_DONE. */

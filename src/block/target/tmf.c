@@ -158,6 +158,7 @@ void target_tmf_receive(struct target_session *s, const struct pdu *p)
 	enum task_outcome outcome = check_request(s, p, function);
 	struct target_tmf *f;
 
+	target_audit_reset(s, p, function, outcome);
 	f = outcome == TASK_FUNCTION_COMPLETE ? malloc(sizeof(*f)) : NULL;
 	if (!f) {
 		target_session_retire(s, p->immediate);
