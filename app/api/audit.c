@@ -61,6 +61,11 @@ static bool is_of_stranger(const struct request *r)
 	return r->refused && r->who.role == ROLE_NONE;
 }
 
+static bool administers(const struct route *route)
+{
+	return route && route->role == ROLE_ADMINISTER;
+}
+
 void audit_request(const struct request *r, int fd)
 {
 	int status = r->fault.status ? r->fault.status : r->answer.status;
@@ -76,12 +81,13 @@ void audit_request(const struct request *r, int fd)
 	path_text(&r->target, path, sizeof(path));
 	snprintf(action, sizeof(action), "%s%s%s", method_word(r->method), route ? " " : "",
 		 route ? route_word(route->name) : "");
-	audit_report(
-		&(struct stag_audit_record){.room = "api",
-					    .object = path,
-					    .user = *r->who.token ? r->who.token : NULL,
-					    .from = from,
-					    .action = action,
-					    .outcome = outcome,
-					    .reason = r->fault.status ? r->fault.message : NULL});
+	audit_report(&(struct stag_audit_record){
+		.room = "api",
+		.object = path,
+		.user = *r->who.token ? r->who.token : NULL,
+		.from = from,
+		.action = action,
+		.outcome = outcome,
+		.flags = administers(route) ? STAG_AUDIT_ADMINISTRATION : 0,
+		.reason = r->fault.status ? r->fault.message : NULL});
 }

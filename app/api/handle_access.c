@@ -48,10 +48,10 @@ void handle_token_revoke(struct request *r)
 
 void handle_audit(struct request *r)
 {
-	uint64_t since = 0, limit = 2 * AUDIT_KEPT;
+	uint64_t since = 0, limit = AUDIT_MOST;
 
 	if (query_number(r, "since", INT64_MAX, &since) &&
-	    query_number(r, "limit", 2 * AUDIT_KEPT, &limit))
+	    query_number(r, "limit", AUDIT_MOST, &limit))
 		answer_json(r, 200,
 			    json_pack("{s:o s:o}", "log", audit_log_status(), "records",
 				      audit_log_since(since, limit)));

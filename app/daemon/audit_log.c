@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "audit_kept.h"
 #include "base/audit.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -25,26 +26,12 @@
 
 #define QUEUE 1024 /* records that wait for the disk */
 
-struct record {
-	uint64_t id;
-	struct timespec time;
-	enum stag_audit_outcome outcome;
-	uint32_t suppressed;
-	char room[16], object[128], user[80], from[80], action[48], reason[256];
-};
-
-/* The last records of one kind, at id % AUDIT_KEPT of their own count. */
-struct kept {
-	struct record *list;
-	uint64_t count;
-};
-
 static struct lock lock = LOCK_INITIALIZER; /* protects all of these */
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
-static struct record *queue;
+static struct audit_record *queue;
 static unsigned int queued, first; /* number in the queue, index of the oldest */
-static struct kept acts, refusals;
-static uint64_t last, lost;
+static struct audit_kept *kept;
+static uint64_t last, lost, left_out; /* left_out: refusals, when too many came at once */
 static char *file_path;
 static int fd = -1;
 static bool torn; /* the last line was cut off by a full disk */
@@ -73,7 +60,7 @@ static void put(json_t *o, const char *name, const char *text)
 		json_object_set_new(o, name, json_string(text));
 }
 
-static json_t *record_json(const struct record *r)
+static json_t *record_json(const struct audit_record *r)
 {
 	json_t *o;
 	char time[48];
@@ -87,48 +74,40 @@ static json_t *record_json(const struct record *r)
 	put(o, "user", r->user);
 	put(o, "from", r->from);
 	put(o, "reason", r->reason);
+	if (r->flags & STAG_AUDIT_ADMINISTRATION)
+		json_object_set_new(o, "administration", json_true());
 	if (r->suppressed)
 		json_object_set_new(o, "suppressed", json_integer(r->suppressed));
 	return o;
 }
 
-static struct record *slot_for(enum stag_audit_outcome outcome)
-{
-	struct kept *k = outcome == STAG_AUDIT_REFUSED ? &refusals : &acts;
-
-	assert(lock_held(&lock));
-	return &k->list[k->count++ % AUDIT_KEPT];
-}
-
+/* The object of the event is what a service is called: "store disk" of "store disk, partition goods". */
 static void log_refusal(const struct stag_audit_record *from)
 {
-	char text[512];
+	char text[512], object[160];
 
 	if (from->outcome != STAG_AUDIT_REFUSED || !refusal_is_unsaid(from))
 		return;
 	refusal_text(from, text, sizeof(text));
-	event_add(EVENT_WARN, strcmp(from->room, "api") == 0 ? "api" : from->object, "%s", text);
+	snprintf(object, sizeof(object), "%.*s", (int)strcspn(from->object, ","), from->object);
+	event_add(EVENT_WARN, strcmp(from->room, "api") == 0 ? "api" : object, "%s", text);
 }
 
-static void take_record(const struct stag_audit_record *from, void *arg)
+static bool may_take(const struct stag_audit_record *from)
 {
-	struct record *r;
-
-	(void)arg;
-	log_refusal(from);
 	HOLD_FOR_SCOPE(&lock);
-	if (!running)
-		return;
-	r = slot_for(from->outcome);
-	*r = (struct record){
-		.id = ++last, .outcome = from->outcome, .suppressed = from->suppressed};
-	clock_gettime(CLOCK_REALTIME, &r->time);
-	copy_text(r->room, sizeof(r->room), from->room);
-	copy_text(r->object, sizeof(r->object), from->object);
-	copy_text(r->user, sizeof(r->user), from->user);
-	copy_text(r->from, sizeof(r->from), from->from);
-	copy_text(r->action, sizeof(r->action), from->action);
-	copy_text(r->reason, sizeof(r->reason), from->reason);
+
+	if (running && audit_kept_allows(kept, from, clock_ns()))
+		return true;
+	left_out += running;
+	return false;
+}
+
+/* Keeps a record, and queues it for the file. */
+static void keep_record(const struct audit_record *r)
+{
+	assert(lock_held(&lock));
+	audit_kept_add(kept, r);
 	if (!file_path)
 		return;
 	if (queued == QUEUE) {
@@ -137,6 +116,29 @@ static void take_record(const struct stag_audit_record *from, void *arg)
 	}
 	queue[(first + queued++) % QUEUE] = *r;
 	pthread_cond_signal(&more);
+}
+
+static void take_record(const struct stag_audit_record *from, void *arg)
+{
+	struct audit_record r = {
+		.outcome = from->outcome, .suppressed = from->suppressed, .flags = from->flags};
+
+	(void)arg;
+	if (!may_take(from))
+		return;
+	log_refusal(from);
+	clock_gettime(CLOCK_REALTIME, &r.time);
+	copy_text(r.room, sizeof(r.room), from->room);
+	copy_text(r.object, sizeof(r.object), from->object);
+	copy_text(r.user, sizeof(r.user), from->user);
+	copy_text(r.from, sizeof(r.from), from->from);
+	copy_text(r.action, sizeof(r.action), from->action);
+	copy_text(r.reason, sizeof(r.reason), from->reason);
+	HOLD_FOR_SCOPE(&lock);
+	if (!running)
+		return;
+	r.id = ++last;
+	keep_record(&r);
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
@@ -153,7 +155,7 @@ static void complain_of_loss(const char *path, int error)
 }
 
 /* Writes a line. Returns 0, or the errno value of what prevents it. */
-static int write_record(int to, const struct record *r, bool *cut)
+static int write_record(int to, const struct audit_record *r, bool *cut)
 {
 	json_t *o = record_json(r);
 	char *text = json_dumps(o, JSON_COMPACT), *line = NULL;
@@ -173,7 +175,7 @@ static int write_record(int to, const struct record *r, bool *cut)
 /* Takes the oldest record from the queue and writes it, without the lock. */
 static void write_oldest(void)
 {
-	struct record r = queue[first];
+	struct audit_record r = queue[first];
 	int to = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1, error = EBADF;
 	char *path = strdup(file_path ? file_path : "");
 	bool cut = torn;
@@ -251,10 +253,8 @@ void audit_log_start(void)
 	bool good;
 
 	queue = calloc(QUEUE, sizeof(*queue));
-	acts.list = calloc(AUDIT_KEPT, sizeof(*acts.list));
-	refusals.list = calloc(AUDIT_KEPT, sizeof(*refusals.list));
-	good = queue && acts.list && refusals.list &&
-	       pthread_create(&thread, NULL, audit_thread, NULL) == 0;
+	kept = audit_kept_create();
+	good = queue && kept && pthread_create(&thread, NULL, audit_thread, NULL) == 0;
 	lock_acquire(&lock);
 	running = good;
 	stopping = false;
@@ -283,55 +283,32 @@ void audit_log_stop(void)
 		pthread_join(thread, NULL);
 	audit_log_to(NULL);
 	free(queue);
-	free(acts.list);
-	free(refusals.list);
+	audit_kept_destroy(kept);
 	queue = NULL;
-	acts = refusals = (struct kept){.list = NULL};
+	kept = NULL;
 }
 
 /* ---- readers ----------------------------------------------------------------------------------- */
 
-static const struct record *record_at(const struct kept *k, uint64_t at)
-{
-	return at < k->count ? &k->list[at % AUDIT_KEPT] : NULL;
-}
-
-/* Returns the place of the oldest record that is kept with an id above `since`. */
-static uint64_t oldest_of(const struct kept *k, uint64_t since)
-{
-	uint64_t at = k->count > AUDIT_KEPT ? k->count - AUDIT_KEPT : 0;
-
-	while (at < k->count && k->list[at % AUDIT_KEPT].id <= since)
-		at++;
-	return at;
-}
-
 json_t *audit_log_since(uint64_t since, uint64_t limit)
 {
-	json_t *list = json_array();
-	uint64_t a, b;
+	const struct audit_record *list[AUDIT_MOST];
+	json_t *all = json_array();
+	size_t n;
 
 	HOLD_FOR_SCOPE(&lock);
 	if (!running)
-		return list;
-	a = oldest_of(&acts, since);
-	b = oldest_of(&refusals, since);
-	while (a < acts.count || b < refusals.count) {
-		const struct record *x = record_at(&acts, a), *y = record_at(&refusals, b);
-		bool is_act = x && (!y || x->id < y->id);
-
-		if (acts.count - a + refusals.count - b <= limit)
-			json_array_append_new(list, record_json(is_act ? x : y));
-		a += is_act;
-		b += !is_act;
-	}
-	return list;
+		return all;
+	n = audit_kept_list(kept, since, list, limit < AUDIT_MOST ? limit : AUDIT_MOST);
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(all, record_json(list[i]));
+	return all;
 }
 
 json_t *audit_log_status(void)
 {
 	HOLD_FOR_SCOPE(&lock);
 
-	return json_pack("{s:s? s:I s:I}", "file", file_path, "records", (json_int_t)last, "lost",
-			 (json_int_t)lost);
+	return json_pack("{s:s? s:I s:I s:I}", "file", file_path, "records", (json_int_t)last,
+			 "lost", (json_int_t)lost, "left_out", (json_int_t)left_out);
 }

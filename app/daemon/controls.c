@@ -65,6 +65,7 @@ static void audit_control(const char *word, int rc, const char *why)
 		.object = "control socket",
 		.action = word,
 		.from = from,
+		.flags = STAG_AUDIT_ADMINISTRATION,
 		.outcome = rc == 0 ? STAG_AUDIT_ALLOWED : STAG_AUDIT_FAILED,
 		.reason = rc == 0 ? NULL : why});
 }

@@ -218,9 +218,17 @@ static void print_record(const json_t *r)
 	puts("");
 }
 
+static void print_left_out(const json_t *log)
+{
+	json_int_t n = json_integer_value(json_object_get(log, "left_out"));
+
+	if (n)
+		printf("%lld refusals were left out because too many came at once\n", (long long)n);
+}
+
 static const struct cli_option audit_options[] = {
 	{"limit", .value = "N", CLI_NUMBER_AT(struct access_options, limit, 1, 1024),
-	 .help = "the newest N (1024)"},
+	 .help = "N at most: of more, the newest of each kind (1024)"},
 	{"daemon", .value = "NAME", CLI_TEXT_AT(struct access_options, daemon),
 	 .help = "of the stagd, if several of this user have an API"},
 	{"json", CLI_FLAG_AT(struct access_options, json), .help = "for programs"},
@@ -261,6 +269,7 @@ static int run_audit(const struct command *self, int argc, char **argv)
 		return print_json(answer);
 	json_array_foreach (json_object_get(answer, "records"), i, r)
 		print_record(r);
+	print_left_out(json_object_get(answer, "log"));
 	json_decref(answer);
 	return EXIT_OK;
 }

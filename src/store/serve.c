@@ -106,14 +106,23 @@ static void name_peer(struct connection *c)
 		snprintf(c->peer, sizeof(c->peer), six ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+/* Returns the label of the store, else the name of its file. */
+static const char *name_of(const struct stag_store *store)
+{
+	const char *label = store->now.table.label, *slash = strrchr(store->backing.name, '/');
+
+	return *label ? label : slash ? slash + 1 : store->backing.name;
+}
+
 static void report(const struct connection *c, const char *action, enum stag_audit_outcome outcome,
 		   const char *reason)
 {
-	char object[STAG_STORE_NAME_MAX + 32];
+	char object[2 * STAG_STORE_NAME_MAX + 32];
 
 	if (!audit_is_on())
 		return;
-	snprintf(object, sizeof(object), "partition %s", c->hello.partition);
+	snprintf(object, sizeof(object), "store %.63s, partition %s", name_of(c->server->store),
+		 c->hello.partition);
 	audit_report(&(struct stag_audit_record){.room = "store",
 						 .object = object,
 						 .from = c->peer,

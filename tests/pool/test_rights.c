@@ -543,8 +543,9 @@ static void keep_report(const struct stag_audit_record *r, void *arg)
 	pthread_mutex_lock(&reports.lock);
 	if (reports.count < 16)
 		snprintf(reports.lines[reports.count++], sizeof(reports.lines[0]),
-			 "%s %s %s %.10s %s %d %s", r->room, r->object, r->user, r->from, r->action,
-			 r->outcome, r->reason ? r->reason : "-");
+			 "%s %s %s %.10s %s %d %s%s", r->room, r->object, r->user, r->from,
+			 r->action, r->outcome, r->reason ? r->reason : "-",
+			 r->flags & STAG_AUDIT_ADMINISTRATION ? ", of administration" : "");
 	pthread_mutex_unlock(&reports.lock);
 }
 
@@ -586,7 +587,8 @@ static void decisions_are_reported(void **state)
 	expect_report("pool pool test app 127.0.0.1: switch b 1 no right to administer");
 	open_client(s, &r, "admin");
 	assert_int_equal(request(&r, POOL_OP_FORGET, "b", NULL, &answer), ENOENT);
-	expect_report("pool pool test admin 127.0.0.1: forget b 2 No such file or directory");
+	expect_report("pool pool test admin 127.0.0.1: forget b 2 No such file or directory, of "
+		      "administration");
 	audit_set_sink(NULL);
 	raw_close(&r);
 	raw_close(&l.app);

@@ -224,6 +224,8 @@ static atomic_int allowed, refused, failed;
 static void count_record(const struct stag_audit_record *r, void *arg)
 {
 	assert_string_equal(r->room, "store");
+	assert_memory_equal(r->object, "store ", 6);
+	assert_non_null(strstr(r->object, ", partition "));
 	assert_non_null(strstr(r->from, "127.0.0.1:"));
 	atomic_fetch_add(r->outcome == STAG_AUDIT_ALLOWED   ? &allowed
 			 : r->outcome == STAG_AUDIT_REFUSED ? &refused

@@ -162,6 +162,7 @@ void report_act(const struct client *k, const struct pool_request *rq, int resul
 	struct stag_audit_record record = {
 		.user = k->name,
 		.reason = result == 0 ? NULL : strerror(-result),
+		.flags = STAG_AUDIT_ADMINISTRATION,
 		.outcome = result == 0 ? STAG_AUDIT_ALLOWED : STAG_AUDIT_FAILED};
 
 	if (!audit_is_on())
