@@ -48,7 +48,8 @@ static const struct conf_setting settings[] = {
 	 .help = "How long a client may take no answers before it is disconnected."},
 	{"tls", CONF_CHOICE, FIELD(tls), .wanted = "off, allowed or required", .words = tls_words,
 	 .value = "**off** | **allowed** | **required**", .usual = "that of STAG_TLS, or **off**",
-	 .sample = "required", .help = "Whether clients may, or must, encrypt their connections.",
+	 .sample = "required", .json = "tls",
+	 .help = "Whether clients may, or must, encrypt their connections.",
 	 .more = "TLS 1.3, by a key that both sides derive from the client's token; the token does "
 		 "not cross the network in the clear then. A client without a token cannot use it: "
 		 "with **required**, partitions whose rights are for **remote:** and **net:** only "
