@@ -46,6 +46,7 @@ struct stag_block_target *make_target(const struct stag_block_target_attr *attr)
 
 void end_target(struct stag_block_target *t)
 {
+	target_portal_close(t); /* nobody comes in while it ends */
 	list_for_each_safe (it, &t->conns.list)
 		target_conn_end(list_entry(it, struct target_conn, link));
 	for (int i = 0; i < PATIENCE && !list_empty(&t->sessions.list); i++)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -559,15 +560,18 @@ static unsigned int allow_strangers(void)
 	return r.rlim_cur > STRANGERS + 1000 ? STRANGERS : (unsigned int)r.rlim_cur / 2;
 }
 
-/* Opens connections that say the first len bytes of a login, and no more. */
-static void come_as_strangers(unsigned int n, size_t len)
+/* Opens connections from 127.0.0.`host` that say the first len bytes of a login, and no more. */
+static void come_as_strangers(unsigned int host, unsigned int n, size_t len)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET,
 				.sin_port = htons(target->portal.port),
 				.sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in own = {.sin_family = AF_INET,
+				  .sin_addr = {htonl(INADDR_LOOPBACK - 1 + host)}};
 
 	for (unsigned int i = 0; i < n; i++) {
 		strangers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(bind(strangers[i], (struct sockaddr *)&own, sizeof(own)), 0);
 		assert_int_equal(connect(strangers[i], (struct sockaddr *)&a, sizeof(a)), 0);
 		assert_int_equal(send(strangers[i], "\x43", len, MSG_NOSIGNAL), len);
 		target_step(target, 0);
@@ -585,7 +589,7 @@ static void silent_connections_do_not_stop_logins(void **state)
 	unsigned int n = allow_strangers();
 
 	target->config.limits.login_ns = 3600 * NS_PER_S;
-	come_as_strangers(n, 0);
+	come_as_strangers(1, n, 0);
 	assert_true(target->conns.count <= 256);
 	others_are_served();
 	assert_int_equal(target->counters.refused, n + 2 - target->conns.count);
@@ -598,9 +602,57 @@ static void slow_logins_do_not_stop_others(void **state)
 
 	target->config.limits.login_ns = 3600 * NS_PER_S;
 	target->config.limits.slow_login_ns = 0;
-	come_as_strangers(n, 1);
+	come_as_strangers(1, n, 1);
 	others_are_served();
 	leave_as_strangers(n);
+}
+
+/* Returns how many connections without a session are from 127.0.0.`host`. */
+static unsigned int count_strangers(unsigned int host)
+{
+	unsigned int n = 0;
+	char address[16];
+
+	snprintf(address, sizeof(address), "127.0.0.%u:", host);
+	list_for_each (it, &target->strangers.list)
+		n += strncmp(list_entry(it, struct target_conn, stranger)->peer, address,
+			     strlen(address)) == 0;
+	return n;
+}
+
+/* The initiator connects first, is overtaken by many strangers of another address, and then logs in. */
+static void logins_that_begin_do_not_stop_another_address(void **state)
+{
+	unsigned int n = allow_strangers() < 600 ? 300 : 600;
+
+	peer_say_bytes(&peer, "\x43", 1);
+	target_step(target, 0);
+	come_as_strangers(2, n, 1);
+	assert_int_equal(count_strangers(2), 64);
+	assert_int_equal(count_strangers(1), 1);
+	assert_false(target->portal.full);
+	others_are_served();
+	leave_as_strangers(n);
+}
+
+/* Logins of many addresses have begun, and fill the table: all connections are accepted, and the oldest of them end. */
+static void logins_that_begin_everywhere_do_not_stop_others(void **state)
+{
+	enum { HOSTS = 8, EACH = 60 };
+	static int fds[HOSTS][EACH];
+
+	target->config.limits.slow_login_ns = 3600 * NS_PER_S;
+	for (unsigned int i = 0; i < HOSTS; i++) {
+		come_as_strangers(2 + i, EACH, 1);
+		memcpy(fds[i], strangers, sizeof(fds[i]));
+	}
+	assert_int_equal(target->strangers.count, 256);
+	assert_false(target->portal.full);
+	others_are_served();
+	for (unsigned int i = 0; i < HOSTS; i++) {
+		memcpy(strangers, fds[i], sizeof(fds[i]));
+		leave_as_strangers(EACH);
+	}
 }
 
 static unsigned int lines;
@@ -793,6 +845,8 @@ int main(void)
 		STORY(accepting_pauses_without_descriptors),
 		STORY(silent_connections_do_not_stop_logins),
 		STORY(slow_logins_do_not_stop_others),
+		STORY(logins_that_begin_do_not_stop_another_address),
+		STORY(logins_that_begin_everywhere_do_not_stop_others),
 		STORY(refused_logins_do_not_fill_the_log),
 		STORY(addresses_of_one_network_share_a_limit),
 		cmocka_unit_test_setup_teardown(commands_wait_for_buffers, begin_with_one_buffer,

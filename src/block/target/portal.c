@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * portal.c - listens for TCP connections, and limits their number.
+ * portal.c - listens for TCP connections, and accepts them as long as there are descriptors.
  */
 #include "block/target/target.h"
 
@@ -44,11 +44,10 @@ void target_portal_resume(struct stag_block_target *t)
 static bool accept_one(struct target_watch *w)
 {
 	struct stag_block_target *t = w->target;
-	bool room = target_strangers_make_room(t);
-	int fd = room ? accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -1;
+	int fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (fd < 0) {
-		if (!room || (shortage_of(w->fd, errno) && !target_strangers_drop_one(t)))
+		if (shortage_of(w->fd, errno) && !target_strangers_drop_one(t))
 			pause_accepting(t);
 		return false;
 	}

@@ -361,7 +361,7 @@ static bool admit_conn(struct stag_block_target *t, struct rdma_cm_id *id,
 {
 	struct target_rdma *r;
 
-	if (t->stop.requested || !target_strangers_make_room(t) || make_conn(t, id, &r) != 0)
+	if (t->stop.requested || make_conn(t, id, &r) != 0)
 		return false;
 	id->context = r;
 	t->counters.registrations++;

@@ -2,10 +2,11 @@
 /*
  * strangers.c - connections without a session: those that have not logged in yet, and those that are closing.
  *
- * Their number is limited, in all and per address. When one more comes, another one makes room: a closing one, else a silent one,
- * else one whose login takes long; the oldest of its kind, and of the address that has most. So initiators that log in do not wait
- * for others that do not. Addresses (of IPv6: networks, base/source.h) are counted by a hash, which is exact enough; it has a key, so
- * that nobody can choose an address that is counted with another one.
+ * Their number is limited, in all and per address. When there is one more, another one makes room: a closing one, else a silent one,
+ * else one whose login takes long, else one whose login has just begun, else a parked one; the oldest of its kind, and of the address
+ * that has most. An address with more than its share loses one of its own. So every connection is accepted at once: none waits in
+ * TCP's queue behind others that do not log in. Addresses (of IPv6: networks, base/source.h) are counted by a hash, which is exact
+ * enough; it has a key, so that nobody can choose an address that is counted with another one.
  *
  * Their refusals are logged once a second, with the number of those left out.
  */
@@ -98,7 +99,7 @@ void target_stranger_remove(struct target_conn *c)
 
 /* ---- making room ----------------------------------------------------------------------- */
 
-enum rank { RANK_CLOSING, RANK_SILENT, RANK_SLOW, RANK_KEEP };
+enum rank { RANK_CLOSING, RANK_SILENT, RANK_SLOW, RANK_FRESH, RANK_PARKED };
 
 static enum rank rank_of(const struct target_conn *c)
 {
@@ -107,10 +108,10 @@ static enum rank rank_of(const struct target_conn *c)
 	if (c->state == CONN_CLOSING)
 		return RANK_CLOSING;
 	if (c->state == CONN_PARKED)
-		return RANK_KEEP;
+		return RANK_PARKED;
 	if (!c->login && !c->spoke && c->ops->is_silent)
 		return RANK_SILENT;
-	return t->loop.now - c->begun > t->config.limits.slow_login_ns ? RANK_SLOW : RANK_KEEP;
+	return t->loop.now - c->begun > t->config.limits.slow_login_ns ? RANK_SLOW : RANK_FRESH;
 }
 
 static bool goes_before(const struct target_conn *a, const struct target_conn *b)
@@ -122,20 +123,33 @@ static bool goes_before(const struct target_conn *a, const struct target_conn *b
 	return count[a->source] > count[b->source];
 }
 
-/* Returns the connection that makes room, or NULL. only: if not NULL, of the same source, and another one. */
-static struct target_conn *choose(struct stag_block_target *t, const struct target_conn *only)
+/* Returns a stranger other than c, or NULL. only_source: one of the same source as c. */
+static struct target_conn *find_lowest(struct stag_block_target *t, const struct target_conn *c,
+				       bool only_source)
 {
 	struct target_conn *best = NULL;
 
 	list_for_each (it, &t->strangers.list) {
-		struct target_conn *c = list_entry(it, struct target_conn, stranger);
+		struct target_conn *other = list_entry(it, struct target_conn, stranger);
 
-		if (rank_of(c) == RANK_KEEP || c == only || (only && c->source != only->source))
+		if (other == c || (only_source && other->source != c->source))
 			continue;
-		if (!best || goes_before(c, best))
-			best = c;
+		if (!best || goes_before(other, best))
+			best = other;
 	}
 	return best;
+}
+
+/* Returns the connection that makes room. Something may have arrived from one that seemed to be silent. */
+static struct target_conn *choose(struct stag_block_target *t, const struct target_conn *c,
+				  bool only_source)
+{
+	struct target_conn *found;
+
+	while ((found = find_lowest(t, c, only_source)) && rank_of(found) == RANK_SILENT &&
+	       !found->ops->is_silent(found))
+		found->spoke = true;
+	return found;
 }
 
 static void drop(struct target_conn *c)
@@ -145,35 +159,25 @@ static void drop(struct target_conn *c)
 	target_conn_end(c);
 }
 
-/* Something may have arrived from a connection that seemed to be silent. */
-static bool drop_one(struct stag_block_target *t, const struct target_conn *only)
-{
-	struct target_conn *c;
-
-	while ((c = choose(t, only))) {
-		if (rank_of(c) != RANK_SILENT || c->ops->is_silent(c)) {
-			drop(c);
-			return true;
-		}
-		c->spoke = true;
-	}
-	return false;
-}
-
-bool target_strangers_make_room(struct stag_block_target *t)
-{
-	return t->strangers.count < MAX_STRANGERS || drop_one(t, NULL);
-}
-
-bool target_strangers_drop_one(struct stag_block_target *t)
-{
-	return drop_one(t, NULL);
-}
-
 void target_strangers_limit(struct target_conn *c)
 {
-	if (c->target->strangers.of_source[c->source] > MAX_PER_SOURCE)
-		drop_one(c->target, c);
+	struct stag_block_target *t = c->target;
+
+	if (t->strangers.of_source[c->source] > MAX_PER_SOURCE)
+		drop(choose(t, c, true));
+	else if (t->strangers.count > MAX_STRANGERS)
+		drop(choose(t, c, false));
+}
+
+/* If there are descriptors for a few connections only, those that log in without delay do so one after the other. */
+bool target_strangers_drop_one(struct stag_block_target *t)
+{
+	struct target_conn *c = choose(t, NULL, false);
+
+	if (!c || (rank_of(c) >= RANK_FRESH && t->strangers.of_source[c->source] == 1))
+		return false;
+	drop(c);
+	return true;
 }
 
 void target_strangers_tick(struct stag_block_target *t)

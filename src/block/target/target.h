@@ -587,12 +587,10 @@ void target_audit_reset(struct target_session *s, const struct pdu *p, uint8_t f
 void target_strangers_init(struct stag_block_target *t);
 void target_stranger_add(struct target_conn *c);
 void target_stranger_remove(struct target_conn *c); /* does nothing if it is none */
-/* Ends other strangers of the same source, if there are too many. */
+/* Ends another stranger, if there are too many with c: of its source, or in all. */
 void target_strangers_limit(struct target_conn *c);
-/* Returns whether there is room for one more; if need be, another one ends. */
-bool target_strangers_make_room(struct stag_block_target *t);
-bool target_strangers_drop_one(
-	struct stag_block_target *t); /* Returns false if none can be dropped. */
+/* Ends a stranger for want of descriptors. Returns false if none should end. */
+bool target_strangers_drop_one(struct stag_block_target *t);
 void target_strangers_tick(struct stag_block_target *t);
 /* Counts, audits and logs that a connection does not get a session. */
 void target_refused(struct target_conn *c, const char *fmt, ...)
@@ -606,7 +604,7 @@ struct target_portal {
 	struct target_watch watch[MAX_LISTENERS];
 	unsigned int n;
 	uint16_t port;
-	bool full; /* no room for a connection: none is accepted for now */
+	bool full; /* no descriptor for a connection: none is accepted for now */
 };
 
 int target_portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
