@@ -20,6 +20,9 @@
  * died, and not before its last I/O is complete (an exiting task waits for its rings). Otherwise
  * the table is private memory of this process, and there are no owners.
  *
+ * The object is readable only by users who may write the medium: whoever can open a file can lock it. A process that waits for
+ * another one's lock gives up after a while.
+ *
  * The last process removes the object. If the last one was killed, the next process of that user
  * that opens a shared medium does: an object without locks is unused. Process ids are not
  * consulted, since they differ between namespaces.
@@ -39,6 +42,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -54,6 +58,7 @@
 #define IN_ORDER    8 /* numbers to try before random ones */
 #define NAME_TRIES  100
 #define OPEN_TRIES  10000
+#define PATIENCE_NS (5 * NS_PER_S) /* of waiting for the lock of an object */
 
 struct table {
 	_Atomic uint64_t magic;
@@ -372,9 +377,17 @@ static int open_trusted(int dir, const char *name, const struct stat *file)
 	return err ? err : fd;
 }
 
+/* Returns the mode of an object that those who may write the file may read and write, and nobody else. */
+static mode_t mode_of_object(const struct stat *file)
+{
+	mode_t write = file->st_mode & (S_IWGRP | S_IWOTH);
+
+	return S_IRUSR | S_IWUSR | write | write << 1;
+}
+
 /*
- * Makes an object that those who may write the file may write, too. It gets its name when it has its
- * mode, so that nobody is refused meanwhile.
+ * Makes an object for those who may write the file. It gets its name when it has its mode, so that
+ * nobody is refused meanwhile.
  */
 static int make_object(struct media *m, int dir, const char *name, const struct stat *file)
 {
@@ -383,7 +396,7 @@ static int make_object(struct media *m, int dir, const char *name, const struct 
 
 	if (fd < 0)
 		return -errno;
-	if (fchown(fd, (uid_t)-1, file->st_gid) || fchmod(fd, file->st_mode & 0666))
+	if (fchown(fd, (uid_t)-1, file->st_gid) || fchmod(fd, mode_of_object(file)))
 		log_info("medium %d: %s: %m; other users cannot share it", m->fd, name);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW) == 0)
@@ -471,15 +484,30 @@ static struct table *map(int fd)
 	return t == MAP_FAILED ? NULL : t;
 }
 
-/*
- * Locks the object against processes that open and close it. Returns -EAGAIN if it has been removed
- * meanwhile.
- */
+/* Locks the object against processes that open and close it. Returns -EBUSY if another one keeps the lock. */
+static int lock_object(int fd, uint64_t patience_ns)
+{
+	uint64_t end = clock_ns() + patience_ns;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (clock_ns() >= end)
+			return -EBUSY;
+		usleep(RETRY_US);
+	}
+	return 0;
+}
+
+/* Locks the object, and gives it its size. Returns -EAGAIN if it has been removed meanwhile. */
 static int prepare_object(int fd)
 {
 	struct stat st;
+	int err = lock_object(fd, PATIENCE_NS);
 
-	if (flock(fd, LOCK_EX) || fstat(fd, &st))
+	if (err)
+		return err;
+	if (fstat(fd, &st))
 		return -errno;
 	if (st.st_nlink == 0)
 		return -EAGAIN;
@@ -540,7 +568,7 @@ static void remove_abandoned_objects(DIR *objects)
 	}
 }
 
-static void leave_shared(struct places *p, int wait);
+static void leave_shared(struct places *p, uint64_t patience_ns);
 
 /* Joins the object that was opened. Returns -EAGAIN if it has been removed meanwhile. */
 static int join_object(struct places *p)
@@ -571,7 +599,7 @@ static int check_alone(struct places *p, DIR *objects, const char *base, const s
 	other = find_used(objects, base, file, own.st_ino, name);
 	if (other == -ENOENT)
 		return 0;
-	leave_shared(p, 0);
+	leave_shared(p, PATIENCE_NS);
 	munmap(p->table, sizeof(*p->table));
 	p->table = NULL;
 	return other < 0 ? other : -EAGAIN;
@@ -597,6 +625,17 @@ static int try_to_share(struct media *m, struct places *p, DIR *objects, const c
 	return err;
 }
 
+static const char *explain(int err)
+{
+	switch (err) {
+	case -EBUSY:
+		return "another process keeps it locked";
+	case -EUSERS:
+		return "too many processes use it, or keep it locked";
+	}
+	return strerror(-err);
+}
+
 static int open_shared(struct media *m, struct places *p)
 {
 	char base[NAME_SIZE];
@@ -618,8 +657,8 @@ static int open_shared(struct media *m, struct places *p)
 	if (err == 0)
 		remove_abandoned_objects(objects);
 	else
-		log_err("medium %d: cannot be shared: " OBJECTS "/%s: %s", m->fd, base,
-			strerror(-err));
+		log_err("medium %d: cannot be shared: " OBJECTS "/%s: %s", m->fd,
+			*p->name ? p->name : base, explain(err));
 	closedir(objects);
 	return err;
 }
@@ -662,17 +701,19 @@ static void unlink_object(const char *name)
  * The last process removes the name. Locks are released explicitly, not only by closing: a child
  * made without fork() has the descriptor, too.
  */
-static void leave_shared(struct places *p, int wait)
+static void leave_shared(struct places *p, uint64_t patience_ns)
 {
-	bool alone = true;
+	int err = lock_object(p->fd, patience_ns);
+	bool alone = !err;
 	struct stat st;
 
-	if (flock(p->fd, LOCK_EX | wait) || fstat(p->fd, &st))
-		return;
+	if (err && patience_ns)
+		log_warn("media: " OBJECTS "/%s is left behind: another process keeps it locked",
+			 p->name);
 	atomic_store(&p->table->live[p->self], 0);
 	for (unsigned int q = 0; q < PROCESSES && alone; q++)
 		alone = q == p->self || lock_byte(p->fd, q, F_WRLCK);
-	if (alone && st.st_nlink > 0)
+	if (alone && fstat(p->fd, &st) == 0 && st.st_nlink > 0)
 		unlink_object(p->name);
 	for (unsigned int q = 0; q < PROCESSES; q++)
 		lock_byte(p->fd, q, F_UNLCK);
@@ -694,7 +735,7 @@ void places_close(struct media *m)
 		return;
 	if (p->fd >= 0) {
 		if (!p->left)
-			leave_shared(p, 0);
+			leave_shared(p, PATIENCE_NS);
 		close(p->fd);
 	}
 	release(p);
@@ -709,7 +750,7 @@ void places_leave_for_good(struct media *m)
 	if (!p || p->fd < 0 || p->left)
 		return;
 	p->left = true;
-	leave_shared(p, LOCK_NB);
+	leave_shared(p, 0);
 }
 
 /*

@@ -8,11 +8,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -610,6 +612,112 @@ static void processes_find_one_table_while_a_stranger_takes_its_name(void **stat
 	}
 }
 
+static void become_nobody(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (setgroups(0, NULL) || setgid(65534) || setuid(65534))
+		_exit(255);
+}
+
+/* Returns the error of another user who opens the path to read it, or 0. */
+static int open_as_nobody(const char *path)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		become_nobody();
+		_exit(open(path, O_RDONLY | O_CLOEXEC) < 0 ? errno : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+	return WEXITSTATUS(status);
+}
+
+/* Whoever can open the table, even only to read it, can lock it. */
+static void only_users_who_may_write_the_file_can_open_its_table(void **state)
+{
+	static const struct {
+		mode_t file, table;
+		int error; /* of another user */
+	} cases[] = {
+		{0600, 0600, EACCES}, {0644, 0600, EACCES}, {0444, 0600, EACCES},
+		{0640, 0600, EACCES}, {0664, 0660, EACCES}, {0666, 0666, 0},
+	};
+
+	need_root();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct media_attr attr = {.flags = MEDIA_SHARED};
+		struct stat table;
+		struct medium t;
+		char path[64];
+
+		t.fd = attr.fd = make_file(ON_TMPFS, SIZE, NULL);
+		assert_int_equal(fchmod(t.fd, cases[i].file), 0);
+		assert_int_equal(media_open(&t.m, &attr), 0);
+		table_path(&t, path, sizeof(path));
+		assert_int_equal(stat(path, &table), 0);
+		assert_int_equal(table.st_mode & 0777, cases[i].table);
+		assert_int_equal(open_as_nobody(path), cases[i].error);
+		media_close(t.m);
+		assert_false(has_table(&t));
+		close(t.fd);
+	}
+}
+
+/* Another user, who locks the table for ever. Returns when it is locked. */
+static pid_t start_locker(const char *path)
+{
+	int is_locked[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(is_locked), 0);
+	pid = fork();
+	if (pid == 0) {
+		int fd;
+
+		become_nobody();
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0 && flock(fd, LOCK_EX) == 0 && write(is_locked[1], "", 1) == 1)
+			wait_for_kill();
+		_exit(1);
+	}
+	close(is_locked[1]);
+	assert_int_equal(read(is_locked[0], &byte, 1), 1);
+	close(is_locked[0]);
+	return pid;
+}
+
+/* A user who may write the file may also lock its table: others get an error, and do not wait for ever. */
+static void a_locked_table_is_an_error(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	struct media *other;
+	struct medium t;
+	char path[64];
+	pid_t locker;
+
+	need_root();
+	t.fd = attr.fd = make_file(ON_TMPFS, SIZE, NULL);
+	assert_int_equal(fchmod(t.fd, 0666), 0);
+	assert_int_equal(media_open(&t.m, &attr), 0);
+	table_path(&t, path, sizeof(path));
+	locker = start_locker(path);
+	alarm(60);
+	assert_int_equal(media_open(&other, &attr), -EBUSY);
+	assert_int_equal(perform(&t, add_of(0)), 0);
+	media_close(t.m);
+	alarm(0);
+	assert_true(has_table(&t));
+	kill_and_wait(locker);
+	assert_int_equal(media_open(&t.m, &attr), 0);
+	assert_int_equal(perform(&t, add_of(0)), 0);
+	media_close(t.m);
+	assert_false(has_table(&t));
+	close(t.fd);
+}
+
 static int seed_dice(void **state)
 {
 	dice_start();
@@ -632,6 +740,8 @@ int main(void)
 		cmocka_unit_test(an_object_that_is_no_table_is_refused),
 		cmocka_unit_test(a_name_that_a_stranger_has_taken_does_not_hinder),
 		cmocka_unit_test(processes_find_one_table_while_a_stranger_takes_its_name),
+		cmocka_unit_test(only_users_who_may_write_the_file_can_open_its_table),
+		cmocka_unit_test(a_locked_table_is_an_error),
 	};
 
 	return cmocka_run_group_tests_name("media/edges", tests, seed_dice, NULL);
