@@ -91,7 +91,8 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
  *   passive:  [HELLO --> [TLS_IN -->]] REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
  *
- * HELLO: the first byte of the peer will say whether it speaks TLS. The parts in brackets: unless TLS is off.
+ * TCP: connecting, or waiting to try again. HELLO: the first byte of the peer will say whether it speaks TLS. The parts in
+ * brackets: unless TLS is off.
  *
  * From any state: ENDED, when the peer closes, violates the protocol, or times out.
  */

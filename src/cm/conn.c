@@ -355,6 +355,8 @@ static void redial(struct timer *t)
 static void dial_later(struct conn *c)
 {
 	close_dialled_socket(c);
+	conn_set_state(c, CONN_TCP);
+	c->secured = false;
 	line_enter(c);
 	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, redial);
 }
@@ -507,7 +509,7 @@ static void send_due_requests(struct work *w)
 		if (c->age !=
 		    engine_age()) /* a parent's, whose streams a forked child must not use */
 			continue;
-		if (c->state == CONN_TLS_OUT && c->secured && !must_wait(c))
+		if (!waits_to_dial(c) && c->state == CONN_TLS_OUT && c->secured && !must_wait(c))
 			send_request(c);
 	}
 }

@@ -159,25 +159,31 @@ static void allowed_meets_allowed_encrypted(void **state)
 	couple_close(&c);
 }
 
-#define RETRIES_END_MS 300 /* refused and reset connections are no longer retried as they were */
+/* Accepts a connection, and returns it when its hello has begun. */
+static int accept_hello(int listener)
+{
+	int fd = raw_accept(listener);
+	uint8_t first;
 
-/* The peer closes the connection on our hello, and no descriptor is left to try it without TLS. */
+	raw_recv(fd, &first, 1);
+	assert_int_equal(first, TLS_HELLO);
+	return fd;
+}
+
+/* The peer resets the connection on our hello, twice, and no descriptor is left to try it without TLS. */
 static void a_retry_without_tls_that_cannot_begin_is_an_error(void **state)
 {
 	struct rdma_event_channel *ch = channel_new();
 	struct rlimit all, none;
 	struct rdma_cm_id *id;
-	uint8_t first;
 	uint16_t port;
 	int listener = raw_listen(IPV4, &port), fd;
 
 	id = id_resolved(ch, IPV4, port);
 	encrypt_id(id, &psk, STAGDV_TLS_ALLOWED);
 	assert_int_equal(rdma_connect(id, NULL), 0);
-	fd = raw_accept(listener);
-	raw_recv(fd, &first, 1);
-	assert_int_equal(first, TLS_HELLO);
-	poll(NULL, 0, RETRIES_END_MS);
+	raw_reset(accept_hello(listener));
+	fd = accept_hello(listener);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
 	none = all;
 	none.rlim_cur = 3;
@@ -296,15 +302,25 @@ static void wait_for(struct by_hand *h, short events)
 	assert_true(poll(&p, 1, PATIENCE_MS) > 0);
 }
 
-static void hand_open(struct by_hand *h, uint16_t port)
+static void hand_begin(struct by_hand *h, int fd, enum tls_side side)
 {
 	struct tls_config cfg = {.identity = "alice", .psk = key_a, .psk_len = sizeof(key_a)};
 	char why[TLS_WHY_LEN] = "";
 
-	h->fd = raw_connect(IPV4, port);
+	h->fd = fd;
 	assert_int_equal(fcntl(h->fd, F_SETFL, O_NONBLOCK), 0);
 	assert_int_equal(tls_context_create(&h->context, &cfg, why), 0);
-	assert_int_equal(tls_open(&h->s, h->context, h->fd, TLS_CLIENT, why), 0);
+	assert_int_equal(tls_open(&h->s, h->context, h->fd, side, why), 0);
+}
+
+static void hand_open(struct by_hand *h, uint16_t port)
+{
+	hand_begin(h, raw_connect(IPV4, port), TLS_CLIENT);
+}
+
+static void hand_accept(struct by_hand *h, int listener)
+{
+	hand_begin(h, raw_accept(listener), TLS_SERVER);
 }
 
 static void hand_shake(struct by_hand *h)
@@ -338,6 +354,20 @@ static void hand_close(struct by_hand *h)
 	tls_close(h->s);
 	tls_context_put(h->context);
 	close(h->fd);
+}
+
+/* Answers a hello. The client's end of the handshake comes with its Request. */
+static void hand_answer(struct by_hand *h)
+{
+	wait_for(h, POLLIN);
+	assert_int_equal(tls_handshake(h->s), -EAGAIN);
+}
+
+static void hand_reset(struct by_hand *h)
+{
+	tls_close(h->s);
+	tls_context_put(h->context);
+	raw_reset(h->fd);
 }
 
 /* Connects by hand, to a queue pair of ours. */
@@ -431,6 +461,66 @@ static void bytes_behind_the_request_are_refused(void **state)
 	expect_silence(ch, 0);
 	hand_close(&h);
 	rdma_destroy_id(listener);
+	rdma_destroy_event_channel(ch);
+}
+
+/* ---- the dial queue ---- */
+
+static struct rdma_cm_id *connecting(struct rdma_event_channel *ch, uint16_t port)
+{
+	struct rdma_cm_id *id = id_resolved(ch, IPV4, port);
+
+	encrypt_id(id, &psk, STAGDV_TLS_REQUIRED);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	return id;
+}
+
+static void expect_secured_request(int listener)
+{
+	uint8_t frame[MPA_FRAME_LEN];
+	struct by_hand h;
+
+	hand_accept(&h, listener);
+	hand_shake(&h);
+	hand_recv(&h, frame, sizeof(frame));
+	hand_close(&h);
+}
+
+/*
+ * The second connection is secured, and waits for the first one's Request; it is reset, and the first one leaves the queue
+ * before the second one dials again.
+ */
+static void reset_a_secured_one(const struct place *engine, struct rdma_event_channel *ch)
+{
+	struct rdma_cm_id *first, *second;
+	struct by_hand h;
+	uint16_t port;
+	int listener = raw_listen(IPV4, &port), fd;
+
+	first = connecting(ch, port);
+	fd = accept_hello(listener);
+	second = connecting(ch, port);
+	hand_accept(&h, listener);
+	hand_answer(&h);
+	engine_catches_up(engine);
+	hand_reset(&h);
+	engine_catches_up(engine);
+	id_gone(first);
+	expect_secured_request(listener);
+	id_gone(second);
+	close(fd);
+	close(listener);
+}
+
+static void a_secured_connection_that_was_reset_dials_again(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct place *engine;
+
+	assert_int_equal(place_open((void **)&engine), 0);
+	for (int round = 0; round < 20; round++)
+		reset_a_secured_one(engine, ch);
+	assert_int_equal(place_close((void **)&engine), 0);
 	rdma_destroy_event_channel(ch);
 }
 
@@ -709,6 +799,7 @@ int main(void)
 		cmocka_unit_test(a_cut_within_a_record_is_no_orderly_end),
 		cmocka_unit_test(a_cut_between_records_is_no_orderly_end),
 		cmocka_unit_test(bytes_behind_the_request_are_refused),
+		cmocka_unit_test(a_secured_connection_that_was_reset_dials_again),
 		cmocka_unit_test(strangers_do_not_delay_an_honest_client),
 		cmocka_unit_test(a_crowd_of_one_source_does_not_delay_another),
 		cmocka_unit_test(forked_child_leaves_its_parents_handshakes_alone),
