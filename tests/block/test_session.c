@@ -46,6 +46,26 @@ static int set_up_with_memory(void **state)
 	return 0;
 }
 
+/* Starts a target whose initiator may log in without a user, or as one of two. */
+static int set_up_with_users(void **state)
+{
+	static const struct stag_block_right rights[] = {
+		{.initiator = "iqn.2026-01.x:i"},
+		{.initiator = "iqn.2026-01.x:i", .user = "alice", .secret = "the secret of alice"},
+		{.initiator = "iqn.2026-01.x:i", .user = "bob", .secret = "the secret of bob"},
+	};
+	struct stag_block_target_attr attr = {.name = "iqn.2026-01.x:t",
+					      .comp_mask = STAG_BLOCK_TARGET_RIGHTS,
+					      .rights = rights,
+					      .num_rights = 3};
+
+	memory_unit = (struct memory_unit_knobs){0};
+	target = make_target(&attr);
+	peer_connect(&peer, target);
+	other.fd = -1;
+	return 0;
+}
+
 static int tear_down(void **state)
 {
 	peer_close(&peer);
@@ -774,25 +794,117 @@ static void a_login_with_the_same_cid_replaces_the_connection(void **state)
 	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 8), NULL), SCSI_GOOD);
 }
 
+static void say_login(struct peer *p, uint16_t tsih, uint8_t flags, const char *list, size_t len)
+{
+	struct pdu out = {.opcode = LOGIN_REQUEST,
+			  .immediate = true,
+			  .flags = flags,
+			  .itt = 1,
+			  .cmd_sn = 1,
+			  .tsih = tsih};
+
+	memcpy(out.isid, p->isid, ISID_LEN);
+	peer_say(p, &out, list, (uint32_t)len);
+	peer_hear_a(p, LOGIN_RESPONSE);
+	p->data[p->in.data_len] = '\0';
+}
+
+/* Returns the value of a key in the last response. */
+static const char *answer(const struct peer *p, const char *key)
+{
+	size_t len = strlen(key);
+	const char *at = (const char *)p->data, *end = at + p->in.data_len;
+
+	for (; at < end; at += strlen(at) + 1)
+		if (strncmp(at, key, len) == 0 && at[len] == '=')
+			return at + len + 1;
+	fail_msg("no %s", key);
+	return NULL;
+}
+
+/* Returns the keys that answer the challenge in the last response. */
+static size_t prove(const struct peer *p, const char *user, char *list, size_t room)
+{
+	uint8_t challenge[64], digest[CHAP_MAX_DIGEST];
+	int len = iscsi_text_binary(answer(p, "CHAP_C"), challenge, sizeof(challenge));
+	char hex[80], secret[32];
+
+	snprintf(secret, sizeof(secret), "the secret of %s", user);
+	assert_int_equal(iscsi_chap_respond(CHAP_SHA256, (uint8_t)atoi(answer(p, "CHAP_I")), secret,
+					    challenge, (size_t)len, digest),
+			 0);
+	iscsi_text_hex(digest, iscsi_chap_digest_len(CHAP_SHA256), hex);
+	return (size_t)snprintf(list, room, "CHAP_N=%s%cCHAP_R=%s", user, 0, hex) + 1;
+}
+
+/* Returns the status of a login by CHAP. */
+static unsigned int log_in_as(struct peer *p, const char *user, uint16_t tsih)
+{
+	static const char first[] =
+		"InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t\0AuthMethod=CHAP";
+	static const char algorithm[] = "CHAP_A=7";
+	const uint8_t stay = LOGIN_STAGES(STAGE_SECURITY, STAGE_SECURITY);
+	char list[256];
+	size_t len;
+
+	say_login(p, tsih, stay, first, sizeof(first));
+	say_login(p, tsih, stay, algorithm, sizeof(algorithm));
+	len = prove(p, user, list, sizeof(list));
+	say_login(p, tsih, LOGIN_TRANSIT | LOGIN_STAGES(STAGE_SECURITY, STAGE_OPERATIONAL), list,
+		  len);
+	assert_int_equal(p->in.status_class, 0);
+	say_login(p, tsih, LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL), NULL, 0);
+	return (unsigned int)(p->in.status_class << 8 | p->in.status_detail);
+}
+
+static unsigned int log_in_again_as(const char *user, uint16_t tsih)
+{
+	peer_connect(&other, target);
+	return log_in_as(&other, user, tsih);
+}
+
+static void is_served(struct peer *p)
+{
+	peer_clear_attention(p);
+	assert_int_equal(peer_finish(p, peer_read(p, 0, 1), NULL), SCSI_GOOD);
+}
+
 /* Name and ISID of a port are no secret. */
 static void a_session_of_another_user_is_not_replaced(void **state)
 {
-	struct target_session *s;
+	uint16_t tsih;
 
-	peer_login(&peer);
-	s = list_entry(target->sessions.list.next, struct target_session, link);
-	s->user = "alice";
+	assert_int_equal(log_in_as(&peer, "alice", 0), LOGIN_OK);
+	is_served(&peer);
+	tsih = list_entry(target->sessions.list.next, struct target_session, link)->tsih;
 	log_in_again(0, 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_FORBIDDEN);
 	peer_close(&other);
-	log_in_again(s->tsih, 0, peer.isid[5]);
+	log_in_again(tsih, 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_FORBIDDEN);
 	peer_close(&other);
-	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
-	s->user = NULL;
-	log_in_again(0, 0, peer.isid[5]);
-	assert_int_equal(other.in.status_class, 0);
+	assert_int_equal(log_in_again_as("bob", 0), LOGIN_FORBIDDEN);
+	peer_close(&other);
+	assert_int_equal(log_in_again_as("bob", tsih), LOGIN_FORBIDDEN);
+	peer_close(&other);
+	is_served(&peer);
+	assert_int_equal(log_in_again_as("alice", 0), LOGIN_OK);
 	assert_false(peer_hear(&peer));
+	is_served(&other);
+}
+
+/* Somebody who logs in first with the name and ISID of a user's port does not lock the user out. */
+static void a_user_replaces_a_session_without_one(void **state)
+{
+	peer_login(&peer);
+	assert_int_equal(log_in_again_as("alice", 0), LOGIN_OK);
+	assert_false(peer_hear(&peer));
+	is_served(&other);
+	peer_close(&peer);
+	peer_connect(&peer, target);
+	peer_login_with(&peer, NULL, 0);
+	assert_int_equal(peer.in.status_class << 8 | peer.in.status_detail, LOGIN_FORBIDDEN);
+	is_served(&other);
 }
 
 static void sessions_are_numbered(void **state)
@@ -918,7 +1030,10 @@ int main(void)
 		STORY(a_connection_may_be_lost_at_any_point),
 		STORY(a_port_that_logs_in_again_replaces_its_session),
 		STORY(a_login_with_the_same_cid_replaces_the_connection),
-		STORY(a_session_of_another_user_is_not_replaced),
+		cmocka_unit_test_setup_teardown(a_session_of_another_user_is_not_replaced,
+						set_up_with_users, tear_down),
+		cmocka_unit_test_setup_teardown(a_user_replaces_a_session_without_one,
+						set_up_with_users, tear_down),
 		STORY(sessions_are_numbered),
 		STORY(logins_time_out),
 		cmocka_unit_test(a_tag_is_free_after_its_response),

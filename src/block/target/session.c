@@ -34,18 +34,21 @@ static bool is_same_port(const struct target_session *s, const struct target_log
 	       strcasecmp(s->initiator, l->initiator) == 0;
 }
 
-static bool is_same_user(const struct target_session *s, const struct target_login *l)
+/*
+ * The name and ISID of a port are no secret: they entitle nobody to end the session of another user. A session without a user may
+ * be anybody's, and does not lock out a user who has authenticated.
+ */
+static bool may_replace(const struct target_session *s, const struct target_login *l)
 {
-	return s->user && l->user ? strcmp(s->user, l->user) == 0 : s->user == l->user;
+	return !s->user || (l->user && strcmp(s->user, l->user) == 0);
 }
 
-/* The name and ISID of a port are no secret: they entitle nobody to end the session of another user. */
 static bool is_anothers(const struct target_conn *c)
 {
 	list_for_each (it, &c->target->sessions.list) {
 		const struct target_session *s = list_entry(it, struct target_session, link);
 
-		if (s->conn && is_same_port(s, c->login) && !is_same_user(s, c->login))
+		if (s->conn && is_same_port(s, c->login) && !may_replace(s, c->login))
 			return true;
 	}
 	return false;
