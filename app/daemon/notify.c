@@ -15,6 +15,13 @@
 
 #include "base/cleanup.h"
 
+bool notify_is_on(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+
+	return path && *path;
+}
+
 void notify(const char *fmt, ...)
 {
 	const char *path = getenv("NOTIFY_SOCKET");

@@ -98,10 +98,12 @@ struct client *watch_client(struct service *s);
 bool pool_has_refused(struct service *s); /* for the main loop only */
 
 /*
- * Returns whether stagd, which was told to stop, is not to stop yet, as the node has the only copy of a pool's values and another
- * one may get a copy (ending.h); logs why. Sets *extend if the service manager is to wait, too. For the main loop only.
+ * Returns whether stagd, which was told to stop, is not to stop, as the node has the only copy of a pool's values and others are in
+ * the roll (ending.h); logs why. Sets *extend if a service manager is to wait longer. For the main loop only.
  */
 bool pool_delays_end(struct service *s, bool *extend);
+/* Logs that values are lost, if the node has the only copy. cause: "by SIGINT" */
+void pool_tell_loss(struct service *s, const char *cause);
 
 /* ---- service_store.c, service_target.c ------------------------------------------------------- */
 

@@ -200,26 +200,79 @@ static bool pool_loses(struct service *s, char *what, size_t size)
 	return true;
 }
 
+/* Corrects the number of values, of a node with the only copy: what was put a moment ago counts, too. */
+static void correct_values(struct service *s, struct stag_pool_node_info *i)
+{
+	uint64_t values;
+
+	if (count_values(s, &values))
+		i->objects = values;
+}
+
+/* Lists the names of the other nodes; returns their number. */
+static unsigned int list_others(const struct stag_pool_node_info *i, char *text, size_t size)
+{
+	unsigned int n = 0;
+	size_t len = 0;
+
+	*text = '\0';
+	for (uint32_t m = 0; m < i->num_members; m++) {
+		if (i->members[m].role == STAG_POOL_ROLE_PRIMARY)
+			continue;
+		if (len < size)
+			len += (size_t)snprintf(text + len, size - len, "%s%s", n ? ", " : "",
+						i->members[m].name);
+		n++;
+	}
+	return n;
+}
+
+/* What is said of each end: of the other node, and what can be done; NULL: nothing, it is about to have a copy. */
+static const struct delay {
+	const char *is, *todo;
+} delays[] = {
+	[POOL_COPIES] = {"is being resynchronised", NULL},
+	[POOL_RETURNS] = {"was connected, or tried to, and may return within 5 seconds", NULL},
+	[POOL_REFUSES] = {"runs, and is refused: its log says why", "put it right"},
+	[POOL_STUCK] = {"makes no progress with its copy", "restart it"},
+	[POOL_ALONE] = {"is down or cannot be reached", "start it"},
+};
+
 /* Logs each reason once. */
-static void tell_delay(struct service *s, enum pool_end end, uint64_t values,
+static void tell_delay(struct service *s, enum pool_end end, struct stag_pool_node_info *i,
 		       const struct stag_pool_member *other)
 {
-	static const char *const reasons[] = {
-		[POOL_COPIES] = "is being resynchronised",
-		[POOL_STAYS] = "runs, and is refused: its log says why",
-		[POOL_RETURNS] = "another node was connected, or tried to, and may return within "
-				 "5 seconds",
-	};
 	struct ending *e = &to_node(s)->ending;
+	const struct delay *d = &delays[end];
+	char names[512], todo[256] = "";
+	unsigned long long values;
+	const char *plural;
+	unsigned int n;
 
 	if (e->told & 1u << end)
 		return;
 	e->told |= 1u << end;
-	event_add(EVENT_WARN, s->object,
-		  "stagd does not stop%s: node %s has the only copy of the pool's values (%llu); "
-		  "%s%s%s; SIGTERM once more, or SIGINT, stops it, and they are lost",
-		  end == POOL_STAYS ? "" : " yet", pool_conf(s)->node, (unsigned long long)values,
-		  other ? other->name : "", other ? " " : "", reasons[end]);
+	correct_values(s, i);
+	values = i->objects;
+	plural = values == 1 ? "" : "s";
+	n = list_others(i, names, sizeof(names));
+	notify("STATUS=pool %s: not stopped: this is the only copy of its values", s->conf->name);
+	if (!d->todo) {
+		event_add(EVENT_WARN, s->object,
+			  "this is the only copy of %llu value%s (node %s %s): not stopped yet; "
+			  "SIGTERM again, or SIGINT, stops this node, and the values are lost",
+			  values, plural, other ? other->name : names, d->is);
+		return;
+	}
+	if (notify_is_on())
+		snprintf(todo, sizeof(todo), "; the service manager waits for %llu minutes",
+			 ENDING_EXTEND / NS_PER_S / 60);
+	event_add(EVENT_ERR, s->object,
+		  "this is the only copy of %llu value%s (node %s %s): not stopped; %s, and this "
+		  "node stops when the other one has a copy; or lose the values: send SIGTERM "
+		  "again, or SIGINT, or run `stag pool forget %s %s`%s%s",
+		  values, plural, other ? other->name : names, d->is, d->todo, s->conf->name,
+		  n == 1 ? names : "NODE", n == 1 ? "" : " for each other node", todo);
 }
 
 bool pool_delays_end(struct service *s, bool *extend)
@@ -232,12 +285,28 @@ bool pool_delays_end(struct service *s, bool *extend)
 
 	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) != 0)
 		return false;
+	if (i.objects == 0 && ending_is_only_copy(&i))
+		correct_values(s, &i);
 	end = ending_judge(e, &i, now, &other);
 	if (end == POOL_ENDS)
 		return false;
-	tell_delay(s, end, i.objects, other);
+	tell_delay(s, end, &i, other);
 	*extend |= ending_extends(e, now);
 	return true;
+}
+
+void pool_tell_loss(struct service *s, const char *cause)
+{
+	struct stag_pool_node_info i = {0};
+
+	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) != 0 || !ending_is_only_copy(&i))
+		return;
+	correct_values(s, &i);
+	if (i.objects == 0)
+		return;
+	event_add(i.num_members > 1 ? EVENT_ERR : EVENT_WARN, s->object,
+		  "stopped %s: this was the only copy of %llu value%s: lost", cause,
+		  (unsigned long long)i.objects, i.objects == 1 ? "" : "s");
 }
 
 /* ---- change ------------------------------------------------------------------------ */

@@ -25,7 +25,7 @@
 
 #define POLL_MS	   1000 /* interval at which services are checked */
 #define LIMIT_ROOT 65536
-#define ENDING_MS  50 /* the same while the end waits for a copy */
+#define ENDING_MS  50 /* the same after a SIGTERM that was refused, or waits for a copy */
 
 /* ---- announcement ------------------------------------------------------------------------- */
 
@@ -115,22 +115,42 @@ static bool have_all_refused(struct daemon *d)
 	return n > 0 && refused == n;
 }
 
-/* Returns whether the daemon, which was told to stop, should not stop yet. */
-static bool waits_for_copy(struct daemon *d)
+/*
+ * Returns whether the daemon, which was told to stop, may not: a node has the only copy. A service manager kills a daemon that it
+ * does not wait for any longer; before that, the daemon stops by itself. *cause: why it stops.
+ */
+static bool keeps_only_copy(struct daemon *d, const char **cause)
 {
-	bool waits = false, extend = false;
+	bool keeps = false, extend = false;
 	unsigned int n;
 	struct service **all = daemon_get_all(d, &n);
 
 	for (unsigned int i = 0; i < n; i++) {
 		if (all[i]->kind == &pool_service)
-			waits |= pool_delays_end(all[i], &extend);
+			keeps |= pool_delays_end(all[i], &extend);
 		daemon_put(all[i]);
 	}
 	free(all);
-	if (extend)
+	if (keeps && !extend && notify_is_on()) {
+		*cause = "because the service manager does not wait any longer";
+		return false;
+	}
+	if (keeps)
 		notify("EXTEND_TIMEOUT_USEC=5000000");
-	return waits;
+	return keeps;
+}
+
+static void tell_losses(struct daemon *d, const char *cause)
+{
+	unsigned int n;
+	struct service **all = daemon_get_all(d, &n);
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (all[i]->kind == &pool_service)
+			pool_tell_loss(all[i], cause);
+		daemon_put(all[i]);
+	}
+	free(all);
 }
 
 /* Reloads in a thread of its own: a reload may take long, and the watchdog must be fed meanwhile. */
@@ -176,6 +196,21 @@ static void reloader_stop(struct reloader *r)
 	sem_destroy(&r->told);
 }
 
+/* Returns whether the daemon is to end. *asked: a SIGTERM came before. */
+static bool ends(struct daemon *d, int sig, bool *asked)
+{
+	bool again = sig == SIGTERM && *asked;
+	const char *cause = sig == SIGINT ? "by SIGINT"
+			    : again	  ? "by a second SIGTERM"
+					  : "by SIGTERM";
+
+	*asked |= sig == SIGTERM;
+	if (sig != SIGINT && !again && (!*asked || keeps_only_copy(d, &cause)))
+		return false;
+	tell_losses(d, cause);
+	return true;
+}
+
 /* Returns the exit code. */
 static int wait_for_signals(struct daemon *d, struct reloader *r, const sigset_t *set)
 {
@@ -184,15 +219,12 @@ static int wait_for_signals(struct daemon *d, struct reloader *r, const sigset_t
 	struct timespec period = {.tv_sec = (time_t)(ms / 1000),
 				  .tv_nsec = (long)(ms % 1000 * NS_PER_MS)};
 	const struct timespec soon = {.tv_nsec = ENDING_MS * NS_PER_MS};
-	bool asked = false; /* to end, which waits for a copy */
+	bool asked = false; /* to end, which a node with the only copy does not */
 
 	for (;;) {
 		int sig = sigtimedwait(set, NULL, asked ? &soon : &period);
 
-		if (sig == SIGINT || (sig == SIGTERM && asked))
-			return EXIT_SUCCESS;
-		asked |= sig == SIGTERM;
-		if (asked && !waits_for_copy(d))
+		if (ends(d, sig, &asked))
 			return EXIT_SUCCESS;
 		if (sig == SIGHUP)
 			sem_post(&r->told);

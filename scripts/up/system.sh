@@ -191,10 +191,13 @@ up_start() {
 
 # ---- stop --------------------------------------------------------------------------------
 
-# stop NAME: stops it by SIGTERM, or after ten seconds by SIGKILL
+# stop NAME: stops it by SIGTERM, or after ten seconds by SIGKILL. A daemon gets SIGINT: SIGTERM does not stop a node with the only copy of
+# the pool's values.
 stop() {
+	local signal=INT
 	runs "$1" || return 0
-	kill "$pid" 2>/dev/null
+	[[ $1 != keeper ]] || signal=TERM
+	kill -s "$signal" "$pid" 2>/dev/null
 	until_true 10 eval "! runs $1" && return 0
 	runs "$1" || return 0
 	note "$1 (process $pid) does not end; killing it"

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -108,7 +109,7 @@ class Place:
 
     def end(self):
         for p in self.running:
-            p.terminate()
+            p.send_signal(signal.SIGINT)  # stops a node with the only copy, too
         for p in self.running:
             try:
                 p.wait(15)

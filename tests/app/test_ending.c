@@ -51,8 +51,18 @@ static void ends_if_another_node_has_a_copy(void **state)
 	assert_int_equal(after(0, STAG_POOL_ROLE_STANDBY), POOL_ENDS);
 }
 
-static void ends_if_no_other_node_was_seen(void **state)
+/* The machine of the other node reboots: it may return in two minutes. */
+static void stays_if_no_other_node_was_seen(void **state)
 {
+	assert_int_equal(after(0, STAG_POOL_ROLE_UNKNOWN), POOL_ALONE);
+	assert_int_equal(after(3600 * NS_PER_S, STAG_POOL_ROLE_UNKNOWN), POOL_ALONE);
+	assert_int_equal(after(0, STAG_POOL_ROLE_STANDBY), POOL_ENDS);
+}
+
+static void ends_if_no_other_node_is_in_the_roll(void **state)
+{
+	assert_int_equal(after(0, STAG_POOL_ROLE_UNKNOWN), POOL_ALONE);
+	shown.num_members = 1; /* it was forgotten */
 	assert_int_equal(after(0, STAG_POOL_ROLE_UNKNOWN), POOL_ENDS);
 }
 
@@ -75,10 +85,10 @@ static void a_lost_link_is_waited_for(void **state)
 /* Its secret is put right: it is refused no more, and not connected yet. */
 static void a_node_that_was_refused_may_connect(void **state)
 {
-	assert_int_equal(after(0, STAG_POOL_ROLE_WAITING), POOL_STAYS);
+	assert_int_equal(after(0, STAG_POOL_ROLE_WAITING), POOL_REFUSES);
 	assert_int_equal(after(50 * MS, STAG_POOL_ROLE_UNKNOWN), POOL_RETURNS);
 	assert_int_equal(after(ENDING_GRACE - 100 * MS, STAG_POOL_ROLE_UNKNOWN), POOL_RETURNS);
-	assert_int_equal(after(100 * MS, STAG_POOL_ROLE_UNKNOWN), POOL_ENDS);
+	assert_int_equal(after(100 * MS, STAG_POOL_ROLE_UNKNOWN), POOL_ALONE);
 }
 
 /* The other node is restarted just before this one is told to stop. */
@@ -89,32 +99,59 @@ static void a_node_that_is_restarted_is_waited_for(void **state)
 	assert_int_equal(after(NS_PER_S, STAG_POOL_ROLE_JOINING), POOL_COPIES);
 }
 
-static void a_node_that_is_gone_for_long_is_not_waited_for(void **state)
+static void a_node_that_is_gone_for_long_is_said_to_be_down(void **state)
 {
 	serve_beside(STAG_POOL_ROLE_STANDBY);
-	assert_int_equal(after(ENDING_GRACE, STAG_POOL_ROLE_UNKNOWN), POOL_ENDS);
+	assert_int_equal(after(ENDING_GRACE, STAG_POOL_ROLE_UNKNOWN), POOL_ALONE);
 }
 
 /* However long its node was refused before. */
 static void a_copy_that_begins_has_its_whole_time(void **state)
 {
-	assert_int_equal(after(0, STAG_POOL_ROLE_WAITING), POOL_STAYS);
-	assert_int_equal(after(60 * NS_PER_S, STAG_POOL_ROLE_WAITING), POOL_STAYS);
+	assert_int_equal(after(0, STAG_POOL_ROLE_WAITING), POOL_REFUSES);
+	assert_int_equal(after(60 * NS_PER_S, STAG_POOL_ROLE_WAITING), POOL_REFUSES);
 	assert_int_equal(after(50 * MS, STAG_POOL_ROLE_JOINING), POOL_COPIES);
 	assert_int_equal(after(ENDING_STUCK - 100 * MS, STAG_POOL_ROLE_JOINING), POOL_COPIES);
 	shown.members[1].done = 1;
 	assert_int_equal(after(50 * MS, STAG_POOL_ROLE_JOINING), POOL_COPIES);
 	assert_int_equal(after(ENDING_STUCK - 100 * MS, STAG_POOL_ROLE_JOINING), POOL_COPIES);
-	assert_int_equal(after(100 * MS, STAG_POOL_ROLE_JOINING), POOL_ENDS);
+	assert_int_equal(after(100 * MS, STAG_POOL_ROLE_JOINING), POOL_STUCK);
 }
 
-static void the_service_manager_waits_for_a_refused_node_for_ten_minutes(void **state)
+static void a_copy_that_goes_on_is_waited_for_again(void **state)
 {
-	after(0, STAG_POOL_ROLE_WAITING);
-	assert_true(ending_extends(&ending, now + 599 * NS_PER_S));
-	assert_false(ending_extends(&ending, now + 600 * NS_PER_S));
-	after(600 * NS_PER_S, STAG_POOL_ROLE_JOINING);
+	assert_int_equal(after(0, STAG_POOL_ROLE_JOINING), POOL_COPIES);
+	assert_int_equal(after(ENDING_STUCK, STAG_POOL_ROLE_JOINING), POOL_STUCK);
+	shown.members[1].done = 1;
+	assert_int_equal(after(50 * MS, STAG_POOL_ROLE_JOINING), POOL_COPIES);
+}
+
+static void the_service_manager_waits_for_ten_minutes_without_a_copy(void **state)
+{
+	static const uint32_t roles[] = {STAG_POOL_ROLE_UNKNOWN, STAG_POOL_ROLE_WAITING};
+
+	for (unsigned int i = 0; i < 2; i++) {
+		begin(state);
+		after(0, roles[i]);
+		after(599 * NS_PER_S, roles[i]);
+		assert_true(ending_extends(&ending, now));
+		after(NS_PER_S, roles[i]);
+		assert_false(ending_extends(&ending, now));
+	}
+}
+
+/* A copy that makes progress is waited for, and so is its node if the link is lost then. */
+static void the_service_manager_waits_as_long_as_a_node_copies(void **state)
+{
+	for (unsigned int i = 0; i < 1000; i++) {
+		shown.members[1].done = i;
+		assert_int_equal(after(5 * NS_PER_S, STAG_POOL_ROLE_JOINING), POOL_COPIES);
+		assert_true(ending_extends(&ending, now));
+	}
+	after(599 * NS_PER_S, STAG_POOL_ROLE_UNKNOWN);
 	assert_true(ending_extends(&ending, now));
+	after(NS_PER_S, STAG_POOL_ROLE_UNKNOWN);
+	assert_false(ending_extends(&ending, now));
 }
 
 int main(void)
@@ -122,14 +159,17 @@ int main(void)
 #define STORY(test) cmocka_unit_test_setup(test, begin)
 	const struct CMUnitTest tests[] = {
 		STORY(ends_if_another_node_has_a_copy),
-		STORY(ends_if_no_other_node_was_seen),
+		STORY(stays_if_no_other_node_was_seen),
+		STORY(ends_if_no_other_node_is_in_the_roll),
 		STORY(ends_if_there_are_no_values),
 		STORY(a_lost_link_is_waited_for),
 		STORY(a_node_that_was_refused_may_connect),
 		STORY(a_node_that_is_restarted_is_waited_for),
-		STORY(a_node_that_is_gone_for_long_is_not_waited_for),
+		STORY(a_node_that_is_gone_for_long_is_said_to_be_down),
 		STORY(a_copy_that_begins_has_its_whole_time),
-		STORY(the_service_manager_waits_for_a_refused_node_for_ten_minutes),
+		STORY(a_copy_that_goes_on_is_waited_for_again),
+		STORY(the_service_manager_waits_for_ten_minutes_without_a_copy),
+		STORY(the_service_manager_waits_as_long_as_a_node_copies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
