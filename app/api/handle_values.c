@@ -10,23 +10,21 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "pool_words.h"
 
 #define LIST_MAX   1000
 #define LIST	   100
 #define LOOK_MAX   50000      /* names that one request looks at: a match may be rare */
 #define FIRST_ROOM (64 << 10) /* first buffer for a value of unknown length */
 
-static void answer_value_error(struct request *r, struct daemon_pool *p, int error)
+static void answer_value_error(struct request *r, struct daemon_pool *p, int error,
+			       const char *next, const char *text)
 {
-	if (error == ENOENT) {
+	if (error == ENOENT)
 		answer_fault(r, 404, "no_such_value", "GET /api/v1/pools/{pool}/values lists them",
 			     "pool %s has no value '%s'", p->name, param(r, 1));
-		return;
-	}
-	answer_error(r, error, NULL,
-		     error == EEXIST   ? "a value of this name exists"
-		     : error == EILSEQ ? "the value has another version now"
-				       : stag_pool_error());
+	else
+		answer_error(r, error, next, text);
 	if (error == EEXIST) /* the condition of If-None-Match */
 		r->fault.status = 412;
 	if (error == ENOTCONN || error == ETIMEDOUT)
@@ -130,7 +128,7 @@ void handle_values(struct request *r)
 	e.cursor = after;
 	more = list_values(p->client, &e, pattern, limit, list);
 	if (!more && errno != 0) {
-		answer_value_error(r, p, errno);
+		answer_value_error(r, p, errno, NULL, stag_pool_error());
 		json_decref(list);
 	} else {
 		answer_json(r, 200,
@@ -178,7 +176,8 @@ void handle_value_get(struct request *r)
 		return;
 	rc = fetch_value(p, param(r, 1), &bytes, &length, &version);
 	if (rc != 0) {
-		answer_value_error(r, p, rc);
+		answer_value_error(r, p, rc, NULL,
+				   rc == ENOMEM ? "out of memory" : stag_pool_error());
 	} else {
 		answer_bytes(r, "application/octet-stream", bytes, length);
 		set_etag(r, version);
@@ -189,18 +188,66 @@ void handle_value_get(struct request *r)
 
 /* ---- put and delete ---------------------------------------------------------------------- */
 
-/* Carries out one operation and waits for it. Returns an errno value. */
+/* Carries out one operation and waits for it. Returns an errno value; if that is of stag_pool_submit(), done->error is 0. */
 static int carry_out(struct stag_pool *pool, const struct stag_pool_io *io,
 		     struct stag_pool_done *done)
 {
 	int rc = stag_pool_submit(pool, io, 1);
 
-	while (rc == 0 && stag_pool_poll(pool, done, 1) == 0) {
-		rc = stag_pool_wait(pool, 1000);
-		if (rc == ETIMEDOUT)
-			rc = 0; /* retry_ms bounds it */
+	if (rc != 0)
+		return rc;
+	while (stag_pool_poll(pool, done, 1) == 0)
+		stag_pool_wait(pool, 1000); /* retry_ms bounds it */
+	return done->error;
+}
+
+static void answer_full(struct request *r, struct daemon_pool *p, size_t length)
+{
+	struct stag_pool_info info = {0};
+	char words[256], text[512];
+	bool helps;
+
+	if (stag_pool_query(p->client, &info, sizeof(info)) != 0)
+		info = (struct stag_pool_info){0};
+	helps = pool_full_words(length, info.size, info.size - info.used, words, sizeof(words));
+	snprintf(text, sizeof(text), "pool %s: %s", p->name, words);
+	answer_value_error(r, p, ENOSPC,
+			   helps ? "DELETE /api/v1/pools/{pool}/values/{name} frees memory" : NULL,
+			   text);
+}
+
+/* Answers with the outcome of an operation that was polled: for those, the library has no text. */
+static void answer_outcome(struct request *r, struct daemon_pool *p, const struct stag_pool_io *io,
+			   int error)
+{
+	char text[512];
+
+	switch (error) {
+	case ENOSPC:
+		answer_full(r, p, io->length);
+		return;
+	case EEXIST:
+		snprintf(text, sizeof(text), "a value of this name exists");
+		break;
+	case EILSEQ:
+		snprintf(text, sizeof(text), "the value has another version now");
+		break;
+	case EACCES:
+		snprintf(text, sizeof(text),
+			 "pool %s: its user '%s' has no right to change this value", p->name,
+			 p->user);
+		break;
+	case ETIMEDOUT:
+	case ESTALE:
+		snprintf(text, sizeof(text),
+			 "pool %s: the connection was lost, and it is not known whether the change "
+			 "was made: GET the value",
+			 p->name);
+		break;
+	default:
+		snprintf(text, sizeof(text), "pool %s: %s", p->name, strerror(error));
 	}
-	return rc ? rc : done->error;
+	answer_value_error(r, p, error, NULL, text);
 }
 
 /* Parses a quoted version, as in an ETag. Returns false after answering if the condition has another form. */
@@ -238,8 +285,10 @@ static bool change_value(struct request *r, struct stag_pool_io *io, struct stag
 		return false;
 	io->name = param(r, 1);
 	rc = carry_out(p->client, io, done);
-	if (rc != 0)
-		answer_value_error(r, p, rc);
+	if (rc != 0 && done->error == 0)
+		answer_value_error(r, p, rc, NULL, stag_pool_error());
+	else if (rc != 0)
+		answer_outcome(r, p, io, rc);
 	daemon_pool_put(p);
 	return rc == 0;
 }

@@ -17,6 +17,7 @@
 #include <openssl/evp.h>
 
 #include "base/cleanup.h"
+#include "pool_words.h"
 #include "progress.h"
 #include "stag.h"
 #include "store.h"
@@ -62,28 +63,11 @@ static bool parse_version(const char *text, uint64_t *version)
 static void explain_full(const char *what, const struct stag_pool_done *d,
 			 const struct stag_pool_io *io)
 {
-	uint64_t size = d->version, room = d->length;
-	char value[32], memory[32], left[32];
+	char text[256];
+	bool helps = pool_full_words(io->length, d->version, d->length, text, sizeof(text));
 
-	store_size_word(io->length, value, sizeof(value));
-	store_size_word(size, memory, sizeof(memory));
-	store_size_word(room, left, sizeof(left));
-	if (size && io->length > size)
-		complain_for(ENOSPC, what, "%s: the value (%s) is larger than the pool (%s)", what,
-			     value, memory);
-	else if (size && io->length <= room)
-		complain_for(ENOSPC, what,
-			     "%s: no place in the pool is large enough for %s, although %s of %s "
-			     "are free",
-			     what, value, left, memory);
-	else if (size)
-		complain_for(ENOSPC, what,
-			     "%s: there is no room for %s: %s of the pool's %s are free; 'stag "
-			     "pool rm' frees memory",
-			     what, value, left, memory);
-	else
-		complain_for(ENOSPC, what, "%s: the pool is full; 'stag pool rm' frees memory",
-			     what);
+	complain_for(ENOSPC, what, "%s: %s%s", what, text,
+		     helps ? "; 'stag pool rm' frees memory" : "");
 }
 
 void pool_value_explain(const char *what, const struct stag_pool_done *d,
