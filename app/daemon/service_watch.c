@@ -17,6 +17,7 @@
 
 #define PERIOD_MS   1000
 #define MOST_EVENTS 1000	    /* at a time */
+#define RUNS_SEEN   128		    /* a node keeps as many events, so no more runs */
 #define PATIENCE_NS (60 * NS_PER_S) /* for one query; longer, and the thread counts as hung */
 
 struct watch {
@@ -30,11 +31,12 @@ struct watch {
 	char error[256];
 	struct stag_pool_info info;
 	struct stag_pool_event event; /* the last one that was fetched; used by the thread only */
-	struct watch_seen {	      /* the last event of each node that was logged; likewise */
+	struct watch_seen {	      /* the last event of each run of a node; likewise */
 		char node[64];
 		uint64_t run, number;
-	} seen[STAG_POOL_NODES_MAX];
-	unsigned int num_seen;
+		uint64_t used; /* when it was looked up, by `looks`; 0: unused */
+	} seen[RUNS_SEEN];
+	uint64_t looks;
 };
 
 static struct watch *to_watch(struct service *s)
@@ -79,28 +81,32 @@ static void watch_store_result(struct watch *w, const struct stag_pool_info *now
 
 /* ---- events of the nodes -------------------------------------------------------------------- */
 
-/* Returns the entry of an event's node; the one that was used first makes room. */
+/* Returns the entry of the run of an event's node; the one that was not looked up for the longest time makes room. */
 static struct watch_seen *seen_of(struct watch *w, const struct stag_pool_event *e)
 {
-	struct watch_seen *s;
+	struct watch_seen *oldest = &w->seen[0];
 
-	for (unsigned int i = 0; i < STAG_POOL_NODES_MAX; i++)
-		if (strcmp(w->seen[i].node, e->node) == 0)
-			return &w->seen[i];
-	s = &w->seen[w->num_seen++ % STAG_POOL_NODES_MAX];
-	*s = (struct watch_seen){.run = 0};
-	snprintf(s->node, sizeof(s->node), "%s", e->node);
-	return s;
+	for (unsigned int i = 0; i < RUNS_SEEN; i++) {
+		struct watch_seen *s = &w->seen[i];
+
+		if (s->run == e->run && strcmp(s->node, e->node) == 0)
+			return s;
+		if (s->used < oldest->used)
+			oldest = s;
+	}
+	*oldest = (struct watch_seen){.run = e->run};
+	snprintf(oldest->node, sizeof(oldest->node), "%s", e->node);
+	return oldest;
 }
 
-/* Another primary sends what was seen already, too. */
+/* Another primary sends what was seen already, too, of this run of a node and of earlier ones. */
 static bool is_new(struct watch *w, const struct stag_pool_event *e)
 {
 	struct watch_seen *s = seen_of(w, e);
 
-	if (s->run == e->run && s->number >= e->number)
+	s->used = ++w->looks;
+	if (s->number >= e->number)
 		return false;
-	s->run = e->run;
 	s->number = e->number;
 	return true;
 }
