@@ -287,7 +287,8 @@ static json_t *query_all(const char *kind, int pid, int but, const char *word, u
 
 	query_sockets(&all, kind, pid, but, word, timeout_ns);
 	for (size_t i = 0; i < all.n; i++)
-		if (and_silent && all.list[i].error == ETIMEDOUT)
+		if (and_silent && (all.list[i].error == ETIMEDOUT ||
+				   all.list[i].error == EINPROGRESS)) /* many wait already */
 			append_response(list, json_pack("{s:i s:b}", "pid", all.list[i].pid,
 							"answers", false));
 		else

@@ -27,8 +27,11 @@
 #include "stag.h"
 #include "store.h"
 
-#define RETRY_MS  10000
-#define AWAIT_NS  (5 * NS_PER_S) /* for nodes to say what they accept, after a reload */
+#define RETRY_MS 10000
+#define AWAIT_NS (5 * NS_PER_S) /* for nodes to say what they accept */
+#define SLOW_NS                                                                                    \
+	(30 *                                                                                      \
+	 NS_PER_S) /* for daemons that do not answer, and nodes that were told to read their files */
 #define AGAIN_NS  (20 * NS_PER_MS)
 #define MOST_HERE 64
 
@@ -46,7 +49,8 @@ struct rotation {
 	struct stag_pool *pool;
 	struct stag_pool_info info;
 	char old[STAG_POOL_SECRET_MAX + 1], new[STAG_POOL_SECRET_MAX + 1];
-	bool begun; /* both secrets are accepted, somewhere */
+	bool begun;    /* both secrets are accepted, somewhere */
+	bool unserved; /* the daemon of a node on this machine was not found */
 	int lock;
 };
 
@@ -160,39 +164,83 @@ static bool is_member_here(const struct rotation *r, const char *node)
 
 /* ---- daemons ------------------------------------------------------------------------------------ */
 
-/* Returns the process that serves the node, or 0. */
-static int find_daemon(const struct here *h)
+static bool serves(json_t *daemon, const struct here *h)
 {
-	json_t *all = control_query_all(STAGD_KIND, "status"), *d, *p;
-	size_t i, k;
+	json_t *p;
+	size_t i;
+
+	json_array_foreach (json_object_get(daemon, "pools"), i, p) {
+		const char *file =
+			json_string_value(json_object_get(json_object_get(p, "origin"), "file"));
+		const char *name = json_string_value(json_object_get(p, "name"));
+
+		if (file && name && strcmp(file, h->pool->at.path) == 0 &&
+		    strcmp(name, h->pool->at.name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Returns the process that serves the node, 0: none; -EAGAIN: one that does not answer may be it, *silent. */
+static int look_for_daemon(const struct here *h, int *silent)
+{
+	json_t *all = control_query_each(STAGD_KIND, 0, "status"), *d;
 	int pid = 0;
+	size_t i;
 
-	json_array_foreach (all, i, d)
-		json_array_foreach (json_object_get(d, "pools"), k, p) {
-			const char *file = json_string_value(
-				json_object_get(json_object_get(p, "origin"), "file"));
-			const char *name = json_string_value(json_object_get(p, "name"));
+	json_array_foreach (all, i, d) {
+		int its = (int)json_integer_value(json_object_get(d, "pid"));
 
-			if (file && name && strcmp(file, h->pool->at.path) == 0 &&
-			    strcmp(name, h->pool->at.name) == 0)
-				pid = (int)json_integer_value(json_object_get(d, "pid"));
+		if (serves(d, h)) {
+			pid = its;
+			break;
 		}
+		if (json_is_false(json_object_get(d, "answers"))) {
+			*silent = its;
+			pid = -EAGAIN;
+		}
+	}
 	json_decref(all);
 	return pid;
 }
 
-/* A node whose daemon is not found reads the file when it starts. Returns false if the daemon has refused it. */
-static bool reload(const struct here *h)
+/* A busy machine, or another command, may keep a daemon from answering for a while: then its node is not given up. */
+static int find_daemon(const struct here *h, int *silent)
 {
-	int pid = find_daemon(h);
-	json_t *o = pid ? control_order(STAGD_KIND, pid, "reload") : NULL;
+	uint64_t until = clock_ns() + SLOW_NS;
+	int pid;
+
+	while ((pid = look_for_daemon(h, silent)) == -EAGAIN && clock_ns() < until)
+		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+	return pid;
+}
+
+static bool order_reload(const struct here *h, int pid, char *why, size_t size)
+{
+	json_t *o = control_order(STAGD_KIND, pid, "reload");
 	const char *error = json_string_value(json_object_get(o, "error"));
-	bool good = !error;
 
 	if (error)
-		complain("node %s: stagd does not accept the change: %s", h->pool->node, error);
+		snprintf(why, size, "stagd does not accept the change: %s", error);
 	json_decref(o);
-	return good;
+	return !error;
+}
+
+/* A node whose daemon is not found reads the file when it starts. Returns false, and why, if the daemon has refused it. */
+static bool reload(struct rotation *r, const struct here *h, char *why, size_t size)
+{
+	int silent = 0, pid = find_daemon(h, &silent);
+
+	if (pid > 0)
+		return order_reload(h, pid, why, size);
+	if (pid == 0) {
+		r->unserved = true;
+		return true;
+	}
+	snprintf(why, size,
+		 "process %d, a stagd, does not answer, and may be the one that serves the node",
+		 silent);
+	return false;
 }
 
 static bool write_secret(const struct here *h, const char *secret, const char *also)
@@ -249,10 +297,10 @@ static unsigned int count_not(const struct rotation *r, judge_fn good, bool here
 	return n;
 }
 
-/* Waits until all nodes, or those on this machine, fulfil it, or for a while. Returns false without an answer. */
-static bool await(struct rotation *r, judge_fn good, bool here)
+/* Waits until all nodes, or those on this machine, fulfil it, or for so long. Returns false without an answer. */
+static bool await(struct rotation *r, judge_fn good, bool here, uint64_t patience)
 {
-	uint64_t until = clock_ns() + AWAIT_NS;
+	uint64_t until = clock_ns() + patience;
 
 	while (query(r)) {
 		if (count_not(r, good, here) == 0 || clock_ns() > until)
@@ -358,33 +406,51 @@ static bool begin(struct rotation *r)
 
 static bool accept_both(struct rotation *r)
 {
+	char why[512];
+
 	for (unsigned int i = 0; i < r->num_here; i++) {
 		const struct here *h = &r->here[i];
 
 		if (strcmp(secret_at(h)->text, r->new) != 0 && !write_secret(h, r->new, r->old))
 			return false;
 		r->begun = true;
-		if (!reload(h))
-			return false;
+		if (reload(r, h, why, sizeof(why)))
+			continue;
+		complain("node %s: %s", h->pool->node, why);
+		return false;
 	}
 	return true;
 }
 
-/* If the daemon refuses it, the file says again what the daemon does. */
-static bool drop_old(struct rotation *r)
+/*
+ * Drops the old secret at one node. The daemon refuses that while a node is not connected, which may be for a moment. Then
+ * the file says again what the daemon does, and the daemon is asked again for a while.
+ */
+static bool drop_old_at(struct rotation *r, const struct here *h)
 {
-	for (unsigned int i = 0; i < r->num_here; i++) {
-		const struct here *h = &r->here[i];
+	uint64_t until = clock_ns() + SLOW_NS;
+	char why[512];
 
-		if (!secret_at(h)->also[0])
-			continue;
+	for (;;) {
 		if (!write_secret(h, r->new, ""))
 			return false;
-		if (reload(h))
-			continue;
-		write_secret(h, r->new, r->old);
-		return false;
+		if (reload(r, h, why, sizeof(why)))
+			return true;
+		if (!write_secret(h, r->new, r->old))
+			return false;
+		if (clock_ns() > until || !await(r, has_new, false, AWAIT_NS))
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 	}
+	complain("node %s: %s", h->pool->node, why);
+	return false;
+}
+
+static bool drop_old(struct rotation *r)
+{
+	for (unsigned int i = 0; i < r->num_here; i++)
+		if (secret_at(&r->here[i])->also[0] && !drop_old_at(r, &r->here[i]))
+			return false;
 	return true;
 }
 
@@ -421,13 +487,14 @@ static int stopped(const struct rotation *r)
 
 static int rotate(struct rotation *r)
 {
-	if (!find_begun(r) || !await(r, is_known, false))
+	if (!find_begun(r) || !await(r, is_known, false, AWAIT_NS))
 		return stopped(r);
 	if (!r->u->force && tell_lacking(r, is_known))
 		return stopped(r);
 	if (!r->begun && !begin(r))
 		return stopped(r);
-	if (!check_files(r) || !accept_both(r) || !await(r, has_new, true))
+	if (!check_files(r) || !accept_both(r) ||
+	    !await(r, has_new, true, r->unserved ? AWAIT_NS : SLOW_NS))
 		return stopped(r);
 	if (tell_lacking(r, has_new) && !r->u->force)
 		return stopped(r);
