@@ -221,6 +221,8 @@ static void follow_received(struct node_conn *c, struct node_message *m)
 		copy_catch_up(f, heard.number.number);
 	} else if (heard.what == LINK_SECRETS) {
 		f->secrets = heard.secrets;
+		if (n->primary.link == f)
+			secret_heard(n, &heard.secrets);
 	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_STREAMING) {
 		ROLE_EVENT(n, role_handover(&n->role, n->now, epoch, heard.number.number,
 					    heard.number.revision, heard.number.leaves));
@@ -451,9 +453,8 @@ static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
 		connect_proof(f, &e->param.conn);
 		break;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
-		if (e->status == -EACCES && c->node->tls.by_key)
-			secret_was_refused(c->node);
-		log_tls_error(f, e->status);
+		if (e->status != -EACCES || !c->node->tls.by_key || !secret_was_refused(c->node))
+			log_tls_error(f, e->status);
 		rc = -ECONNRESET;
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:

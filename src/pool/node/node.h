@@ -554,6 +554,9 @@ struct node_primary {
 	int seat;	     /* to be followed; -1: none */
 	uint64_t retry_at;
 	unsigned int tries; /* failed in a row */
+	/* The secrets that it accepts, as far as we know: those that it told us, or the one that it accepted. */
+	struct link_secrets accepts;
+	unsigned int first; /* of our secrets, the one to try first */
 	unsigned int proof; /* how to prove ourselves: secret_to_prove() */
 	bool refused;	    /* every way was refused, which is logged */
 };
@@ -689,9 +692,12 @@ void secrets_tell(struct stag_pool_node *n); /* tells it on all links */
  */
 int secrets_check(const struct stag_pool_node *n, const struct users *to, char *why, size_t size);
 const char *secret_to_prove(const struct stag_pool_node *n); /* to the primary */
-void secret_was_refused(struct stag_pool_node *n); /* by the primary: tries another way next */
+/* Tries another way next, because the primary has refused this one. Returns false if it has refused all of them. */
+bool secret_was_refused(struct stag_pool_node *n);
 void secret_was_accepted(struct stag_pool_node *n);
-/* Begins with the first way again. */
+/* Notes which secrets the primary accepts: the next connection begins with one of them. */
+void secret_heard(struct stag_pool_node *n, const struct link_secrets *accepts);
+/* Begins again: with the first of our secrets that the primary accepts. */
 void secret_start_over(struct stag_pool_node *n);
 /* Returns what a status says about the secrets of the node in a seat: enum stag_pool_member_secret. */
 uint32_t secret_status(const struct stag_pool_node *n, unsigned int seat);

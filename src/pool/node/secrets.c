@@ -182,7 +182,8 @@ static unsigned int num_secrets(const struct stag_pool_node *n)
 
 const char *secret_to_prove(const struct stag_pool_node *n)
 {
-	return user_secret(users_find_node(&n->users), n->primary.proof % num_secrets(n));
+	return user_secret(users_find_node(&n->users),
+			   (n->primary.first + n->primary.proof) % num_secrets(n));
 }
 
 /* With TLS by keys, each secret is tried with the hint, then without it. */
@@ -195,26 +196,51 @@ static void use_proof(struct stag_pool_node *n, unsigned int proof)
 		tls_prove(n, secret_to_prove(n), n->primary.proof < secrets);
 }
 
-void secret_was_refused(struct stag_pool_node *n)
+bool secret_was_refused(struct stag_pool_node *n)
 {
 	use_proof(n, n->primary.proof + 1);
-	if (n->primary.proof != 0 || n->primary.refused)
-		return;
+	if (n->primary.proof != 0)
+		return true;
+	if (n->primary.refused)
+		return false;
 	n->primary.refused = true;
 	node_log(
 		n, LOG_LEVEL_WARN,
 		"the primary at %s refuses this node: its secret of the nodes is another one; copy "
 		"the line with the right 'node' from the primary's file of secrets, and reload",
 		n->role.roll.members[n->role.roll.primary].address);
+	return false;
 }
 
 void secret_was_accepted(struct stag_pool_node *n)
 {
 	n->primary.refused = false;
+	n->primary.accepts = (struct link_secrets){.marks = {secret_mark(n, secret_to_prove(n))}};
+}
+
+/*
+ * While the secret is rotated, the primary may not accept our first one yet: a connection that tried it would be refused,
+ * logged as such there, and counted as a failure.
+ */
+static unsigned int first_accepted(const struct stag_pool_node *n)
+{
+	const struct user *nodes = users_find_node(&n->users);
+
+	for (unsigned int i = 0; i < USER_SECRETS; i++)
+		if (has_mark(&n->primary.accepts, secret_mark(n, user_secret(nodes, i))))
+			return i;
+	return 0;
 }
 
 void secret_start_over(struct stag_pool_node *n)
 {
 	n->primary.refused = false;
+	n->primary.first = first_accepted(n);
 	use_proof(n, 0);
+}
+
+void secret_heard(struct stag_pool_node *n, const struct link_secrets *accepts)
+{
+	n->primary.accepts = *accepts;
+	secret_start_over(n);
 }
