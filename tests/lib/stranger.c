@@ -156,15 +156,15 @@ static int greet(const struct stranger_way *way, const void *greeting, int lengt
 	return rc;
 }
 
-int stranger_join_pool(const struct stranger_way *way, const char *user, const char *secret)
+static int join_pool(const struct stranger_way *way, enum admit_as as, const char *name,
+		     const char *secret)
 {
 	uint8_t greeting[ADMIT_MAX], said[MPA_FRAME_MAX];
 	char primary[ROLL_ADDRESS_LEN];
 	struct admit_session s;
 	size_t len = sizeof(said);
 	uint64_t epoch;
-	int rc =
-		greet(way, greeting, admit_say_hello(&s, ADMIT_CLIENT, user, greeting), said, &len);
+	int rc = greet(way, greeting, admit_say_hello(&s, as, name, greeting), said, &len);
 	const void *facts;
 
 	if (rc != 0)
@@ -177,6 +177,16 @@ int stranger_join_pool(const struct stranger_way *way, const char *user, const c
 	if (rc > 0)
 		return rc;
 	return rc < 0 ? rc : admit_hear_welcome(&s, secret, said, len, &facts);
+}
+
+int stranger_join_pool(const struct stranger_way *way, const char *user, const char *secret)
+{
+	return join_pool(way, ADMIT_CLIENT, user, secret);
+}
+
+int stranger_join_pool_as_node(const struct stranger_way *way, const char *node, const char *secret)
+{
+	return join_pool(way, ADMIT_NODE, node, secret);
 }
 
 unsigned long stranger_raise_limit(void)

@@ -41,6 +41,9 @@ size_t stranger_hello(const char *user, uint8_t frame[STRANGER_FRAME]);
  * refused for now.
  */
 int stranger_join_pool(const struct stranger_way *way, const char *user, const char *secret);
+/* Likewise as a node of the pool. */
+int stranger_join_pool_as_node(const struct stranger_way *way, const char *node,
+			       const char *secret);
 
 /* Raises the limit of descriptors to the hard one. Returns the limit. */
 unsigned long stranger_raise_limit(void);

@@ -4,6 +4,7 @@
  *
  * `test_pool_admit caught` is for a build with a deliberate fault: it succeeds if a test fails.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -36,10 +37,11 @@ static const char ann_secret[] = ANN_SECRET, pool_secret[] = POOL_SECRET;
 struct fixture {
 	struct admit *admit;
 	uint64_t now;
-	char address[16];
+	char address[24];
 	struct admit_session inside; /* the node's side of the session */
 	uint8_t reply[ADMIT_MAX];
 	size_t reply_len;
+	struct sockaddr_in6 host; /* if it has a family, instead of the address */
 };
 
 static struct fixture node;
@@ -63,8 +65,13 @@ static enum admit_verdict judge_greeting(const void *greeting, size_t len)
 {
 	struct admit_place place = {.epoch = 12, .primary = "bee:4791"};
 
-	return admit_judge(node.admit, node.now, node.address, strlen(node.address), &place,
-			   greeting, len, node.reply, &node.reply_len, &node.inside);
+	const void *host = node.address;
+	size_t host_len = strlen(node.address);
+
+	if (node.host.sin6_family)
+		host_len = admit_host_of((struct sockaddr *)&node.host, &host);
+	return admit_judge(node.admit, node.now, host, host_len, &place, greeting, len, node.reply,
+			   &node.reply_len, &node.inside);
 }
 
 /* Sends a hello, and makes the proof for the challenge that comes back. */
@@ -368,19 +375,107 @@ static void guessing_is_slowed_down(void **state)
 	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
-static void guessing_from_many_addresses_is_slowed_down(void **state)
+/* Fails so often that the name has no tries left, from so many addresses. */
+static void fail_from_many(enum admit_as as, const char *name, unsigned int addresses)
+{
+	for (unsigned int i = 0; i < addresses; i++) {
+		snprintf(node.address, sizeof(node.address), "10.%u.%u.%u", 9 + i / 65536,
+			 i / 256 % 256, i % 256);
+		assert_int_equal(authenticate(as, name, "a wrong secret, of some length"),
+				 ADMIT_NO);
+	}
+}
+
+static void right_proof_is_admitted_whatever_others_do(void **state)
+{
+	fail_from_many(ADMIT_CLIENT, "ann", 100);
+	fail_from_many(ADMIT_NODE, "bee", 100);
+	strcpy(node.address, "10.1.1.1");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(authenticate(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
+}
+
+static void addresses_of_a_whole_network_keep_nobody_out(void **state)
+{
+	fail_from_many(ADMIT_CLIENT, "ann", 70000);
+	strcpy(node.address, "10.1.1.1");
+	for (unsigned int i = 0; i < 100; i++)
+		assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
+/* While others fail for the name, too, it has one try, and then waits. */
+static void address_that_has_failed_waits_while_others_fail_for_the_name(void **state)
+{
+	fail_from_many(ADMIT_CLIENT, "ann", 100);
+	strcpy(node.address, "10.1.1.1");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length"),
+			 ADMIT_NO);
+	assert_int_equal(node.reply[7], 0);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
+	assert_int_equal(node.reply[7], 1);
+	node.now += NS_PER_S / 2;
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
+static void failures_of_clients_are_not_those_of_nodes(void **state)
+{
+	fail_from_many(ADMIT_CLIENT, "bee", 100);
+	strcpy(node.address, "10.1.1.1");
+	assert_int_equal(authenticate(ADMIT_NODE, "bee", "a wrong secret, of some length"),
+			 ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
+}
+
+static void set_host(const char *text)
+{
+	node.host.sin6_family = AF_INET6;
+	assert_int_equal(inet_pton(AF_INET6, text, &node.host.sin6_addr), 1);
+}
+
+/* One host may have all addresses of its /64. */
+static void addresses_of_an_ipv6_host_share_a_limit(void **state)
+{
+	char text[64];
+
+	for (unsigned int i = 0; i < 8; i++) {
+		snprintf(text, sizeof(text), "2001:db8:1:2:%x::%x", i + 1, i);
+		set_host(text);
+		assert_int_equal(
+			authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length"),
+			ADMIT_NO);
+		assert_int_equal(node.reply[7], 0);
+	}
+	set_host("2001:db8:1:2::99");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
+	assert_int_equal(node.reply[7], 1);
+	set_host("2001:db8:1:3::99");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
+/* A right proof needs room among the used tickets: wrong ones take none. */
+static void wrong_proofs_use_no_tickets(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX], wrong[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	memcpy(wrong, proof, sizeof(wrong));
+	wrong[offsetof(struct admit_proof, mac)] ^= 1;
+	assert_int_equal(judge_greeting(wrong, (size_t)len), ADMIT_NO);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
+}
+
+static void guessing_from_few_addresses_is_slowed_down(void **state)
 {
 	unsigned int refused = 0;
 
-	for (unsigned char i = 0; i < 200; i++) {
-		snprintf(node.address, sizeof(node.address), "10.2.0.%hhu", i);
+	for (unsigned int i = 0; i < 200; i++) {
+		snprintf(node.address, sizeof(node.address), "10.2.0.%u", i % 10);
 		authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
 		refused += node.reply[7];
 	}
-	assert_in_range(refused, 168, 200);
-	node.now += NS_PER_S;
-	snprintf(node.address, sizeof(node.address), "10.3.0.1");
-	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_int_equal(refused, 200 - 32);
 }
 
 /* The node keeps no state for a challenge: a flood of hellos does not keep a client with the secret out. */
@@ -426,7 +521,13 @@ int main(int argc, char **argv)
 		ADMISSION_TEST(another_version_is_named),
 		ADMISSION_TEST(noise_admits_nobody),
 		ADMISSION_TEST(guessing_is_slowed_down),
-		ADMISSION_TEST(guessing_from_many_addresses_is_slowed_down),
+		ADMISSION_TEST(guessing_from_few_addresses_is_slowed_down),
+		ADMISSION_TEST(right_proof_is_admitted_whatever_others_do),
+		ADMISSION_TEST(addresses_of_a_whole_network_keep_nobody_out),
+		ADMISSION_TEST(address_that_has_failed_waits_while_others_fail_for_the_name),
+		ADMISSION_TEST(failures_of_clients_are_not_those_of_nodes),
+		ADMISSION_TEST(addresses_of_an_ipv6_host_share_a_limit),
+		ADMISSION_TEST(wrong_proofs_use_no_tickets),
 		ADMISSION_TEST(a_flood_of_hellos_keeps_nobody_out),
 		ADMISSION_TEST(thousands_of_clients_are_admitted_at_once),
 	};

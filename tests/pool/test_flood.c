@@ -43,6 +43,9 @@
 #define STALL_NS      (15 * NS_PER_MS) /* the machine has no time for us */
 #define ATTEMPTS      20
 #define STANDSTILL_NS (5 * LEASE_MS * NS_PER_MS)
+#define LOCKOUT_NS    (3 * NS_PER_S) /* an attack on a name: its user would be kept out for longer */
+#define LOCKOUTS      3		     /* few: by chance, everybody gets in during one of many */
+#define RETURN_NS     (2 * NS_PER_S) /* a node returns: process, connection and copy */
 #define FLOODS	      4
 #define MOST_WATCHERS 64
 
@@ -313,7 +316,7 @@ struct story {
 };
 
 struct attack {
-	const char *kind, *from, *options;
+	const char *kind, *options[4];
 };
 
 static void start_floods(struct story *s, const struct attack *attacks)
@@ -322,8 +325,10 @@ static void start_floods(struct story *s, const struct attack *attacks)
 
 	snprintf(port, sizeof(port), "%u", s->honest.port);
 	for (unsigned int i = 0; i < FLOODS && attacks[i].kind; i++) {
-		const char *words[] = {FLOOD,		attacks[i].kind,    "127.0.0.1", port,
-				       attacks[i].from, attacks[i].options, NULL};
+		const struct attack *a = &attacks[i];
+		const char *words[] = {FLOOD,	      a->kind,	     "127.0.0.1",
+				       port,	      a->options[0], a->options[1],
+				       a->options[2], a->options[3], NULL};
 
 		start_process(&s->floods[i], words);
 	}
@@ -345,7 +350,7 @@ static void end_floods(struct story *s)
 	}
 }
 
-static void attack_once(struct story *s, const struct attack *attacks)
+static void attack_once(struct story *s, const struct attack *attacks, uint64_t duration)
 {
 	void *(*const parts[])(void *) = {put_all_the_time, visit_all_the_time};
 	struct honest *h = &s->honest;
@@ -359,7 +364,9 @@ static void attack_once(struct story *s, const struct attack *attacks)
 		assert_int_equal(pthread_create(&threads[i], NULL, parts[i], h), 0);
 	start_watchers(&watchers, h);
 	start_floods(s, attacks);
-	nanosleep(&(struct timespec){.tv_nsec = ATTACK_NS}, NULL);
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(duration / NS_PER_S),
+				     .tv_nsec = (long)(duration % NS_PER_S)},
+		  NULL);
 	end_floods(s);
 	h->over = true;
 	for (unsigned int i = 0; i < 2; i++)
@@ -385,17 +392,18 @@ static bool has_failed_over(struct story *s, unsigned long long epoch)
 	return s->honest.error != 0 || query_node(&s->a).epoch != epoch;
 }
 
-static void expect_unharmed(struct story *s, const struct attack *attacks)
+static void expect_unharmed_for(struct story *s, const struct attack *attacks, uint64_t duration,
+				unsigned int attempts)
 {
 	struct honest *h = &s->honest;
 	unsigned int failed = 0;
 
-	for (unsigned int i = 0; i < ATTEMPTS; i++) {
+	for (unsigned int i = 0; i < attempts; i++) {
 		unsigned long long epoch;
 
 		await(query_node(&s->a).standbys == 1 || query_node(&s->b).standbys == 1);
 		epoch = query_node(&s->a).epoch;
-		attack_once(s, attacks);
+		attack_once(s, attacks, duration);
 		if (is_unharmed(s, epoch))
 			return;
 		failed += h->stall < STALL_NS && has_failed_over(s, epoch);
@@ -406,6 +414,11 @@ static void expect_unharmed(struct story *s, const struct attack *attacks)
 	assert_true(h->worst_put < WITHIN_NS);
 	assert_true(h->worst_visit < WITHIN_NS);
 	fail_msg("another node became primary");
+}
+
+static void expect_unharmed(struct story *s, const struct attack *attacks)
+{
+	expect_unharmed_for(s, attacks, ATTACK_NS, ATTEMPTS);
 }
 
 /* ---- stories ------------------------------------------------------------------------------------ */
@@ -489,35 +502,82 @@ static void standby_with_a_busy_thread_stays_in_sync(void **state)
 
 static void hellos_of_a_stranger_disturb_nobody(void **state)
 {
-	expect_unharmed(*state, (const struct attack[]){{"hello", "from=127.0.0.2", "rate=5000"},
-							{"hello", "from=127.0.0.3", "rate=5000"},
-							{"hello", "from=127.0.0.4", "rate=5000"},
+	expect_unharmed(*state, (const struct attack[]){{"hello", {"from=127.0.0.2", "rate=5000"}},
+							{"hello", {"from=127.0.0.3", "rate=5000"}},
+							{"hello", {"from=127.0.0.4", "rate=5000"}},
 							{0}});
 }
 
 static void hellos_from_the_address_of_a_client_disturb_nobody(void **state)
 {
 	expect_unharmed(*state,
-			(const struct attack[]){{"hello", "from=127.0.0.1", "rate=10000"}, {0}});
+			(const struct attack[]){{"hello", {"from=127.0.0.1", "rate=10000"}}, {0}});
 }
 
 static void silent_connections_disturb_nobody(void **state)
 {
 	expect_unharmed(*state,
-			(const struct attack[]){{"silent", "from=127.0.0.2", "open=4000"}, {0}});
+			(const struct attack[]){{"silent", {"from=127.0.0.2", "open=4000"}}, {0}});
 }
 
 static void halves_of_requests_disturb_nobody(void **state)
 {
 	expect_unharmed(*state,
-			(const struct attack[]){{"half", "from=127.0.0.2", "open=4000"}, {0}});
+			(const struct attack[]){{"half", {"from=127.0.0.2", "open=4000"}}, {0}});
 }
 
 static void wrong_proofs_and_noise_disturb_nobody(void **state)
 {
-	expect_unharmed(*state, (const struct attack[]){{"proof", "from=127.0.0.2", NULL},
-							{"noise", "from=127.0.0.3", "rate=5000"},
+	expect_unharmed(*state, (const struct attack[]){{"proof", {"from=127.0.0.2"}},
+							{"noise", {"from=127.0.0.3", "rate=5000"}},
 							{0}});
+}
+
+/* Anybody can read a client's name on the network, and fail for it, from many addresses. */
+static void wrong_proofs_in_the_name_of_a_client_do_not_keep_it_out(void **state)
+{
+	expect_unharmed_for(
+		*state,
+		(const struct attack[]){
+			{"proof", {"from=127.66.0.1", "rate=1000", "name=writer", "addresses=8"}},
+			{0}},
+		LOCKOUT_NS, LOCKOUTS);
+}
+
+/* Stops the standby, and starts it again. Returns how long it took to be in sync again. */
+static uint64_t restart_standby(struct story *s)
+{
+	uint64_t since;
+
+	end_process(&s->b);
+	await(query_node(&s->a).standbys == 0);
+	since = clock_ns();
+	start_node(&s->b, s->dir, "b", "join");
+	while (query_node(&s->a).standbys == 0 && clock_ns() - since < RETURN_NS)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	return clock_ns() - since;
+}
+
+static void wrong_proofs_in_the_name_of_a_standby_do_not_keep_it_out(void **state)
+{
+	const struct attack attacks[] = {
+		{"node", {"from=127.66.0.1", "rate=1000", "name=b", "addresses=8"}}, {0}};
+	struct story *s = *state;
+	unsigned long long refused;
+	unsigned int quick = 0;
+
+	await(query_node(&s->a).standbys == 1);
+	refused = query_node(&s->a).refused;
+	start_floods(s, attacks);
+	await(query_node(&s->a).refused > refused + 200);
+	for (unsigned int i = 0; i < LOCKOUTS; i++) {
+		uint64_t took = restart_standby(s);
+
+		print_message("the standby returned in %.0f ms\n", (double)took / 1e6);
+		quick += took < RETURN_NS;
+	}
+	end_floods(s);
+	assert_true(quick > LOCKOUTS / 2); /* not by chance, nor always if the machine is busy */
 }
 
 int main(int argc, char **argv)
@@ -530,6 +590,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(silent_connections_disturb_nobody),
 		cmocka_unit_test(halves_of_requests_disturb_nobody),
 		cmocka_unit_test(wrong_proofs_and_noise_disturb_nobody),
+		cmocka_unit_test(wrong_proofs_in_the_name_of_a_client_do_not_keep_it_out),
+		cmocka_unit_test(wrong_proofs_in_the_name_of_a_standby_do_not_keep_it_out),
 	};
 
 	if (argc > 5 && strcmp(argv[1], "node") == 0)

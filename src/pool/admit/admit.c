@@ -2,8 +2,10 @@
 /* admit.c - admission: the node's side of admit.h. */
 #include "pool/admit/admit.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@
 #include <openssl/rand.h>
 
 #include "base/clock.h"
+#include "base/siphash.h"
 #include "pool/admit/mac.h"
 
 #define TICKET_LIFE (10 * NS_PER_S)
@@ -20,16 +23,27 @@
 	4096 /* sets of used tickets, which are remembered until they have expired: 32768, or slightly fewer */
 #define USED_WAYS     8
 #define NUM_LIMITS    1024
+#define ADDRESS_SETS  1024 /* of addresses that have failed lately */
+#define ADDRESS_WAYS  8
 #define ADDRESS_TRIES 8 /* failures at once, by address; one more every half second */
 #define ADDRESS_AGAIN (NS_PER_S / 2)
 #define NAME_TRIES                                                                                 \
-	32 /* failures at once, by name. Anybody can fail for a name, so this does not lock its user out for long */
+	32 /* failures at once, by name. Anybody can fail for a name: beyond these, only addresses that have failed wait */
 #define NAME_AGAIN (NS_PER_S / 8)
+#define ALL_TRIES  1024 /* failures at once, of everybody; the same */
+#define ALL_AGAIN  (NS_PER_S / 512)
 
-/* A rate limit: the failures of all names or addresses that hash to this entry, which are forgotten one by one. */
+/* A rate limit: failures, which are forgotten one by one. */
 struct rate_limit {
 	unsigned int failures;
 	uint64_t since; /* when the first failure happened, or a failure was last forgotten */
+};
+
+/* The failures of an address: of no other one, because others' failures must not refuse a right proof. */
+struct failing {
+	struct rate_limit limit;
+	uint8_t address[ADMIT_ADDRESS_MAX]; /* padded with zeroes */
+	uint8_t length;
 };
 
 struct used_ticket {
@@ -42,7 +56,8 @@ struct admit {
 	uint8_t own_key[32]; /* random for each process: for tickets, and to hash names */
 	const struct users *users;
 	struct used_ticket used[USED_SETS][USED_WAYS];
-	struct rate_limit by_address[NUM_LIMITS], by_name[NUM_LIMITS];
+	struct failing by_address[ADDRESS_SETS][ADDRESS_WAYS];
+	struct rate_limit by_name[NUM_LIMITS], of_all; /* names share an entry by chance */
 };
 
 struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users)
@@ -70,21 +85,36 @@ void admit_use(struct admit *a, const struct users *users)
 	a->users = users;
 }
 
-/* ---- rate limits ---------------------------------------------------------------------- */
+struct visitor {
+	const void *address;
+	size_t address_len;
+	enum admit_as as;
+	const char *name; /* ROLL_NAME_LEN bytes */
+	const uint8_t *nonce;
+};
 
-static struct rate_limit *rate_limit_of(struct admit *a, struct rate_limit *table, const void *key,
-					size_t len)
+size_t admit_host_of(const struct sockaddr *address, const void **at)
 {
-	uint8_t mac[ADMIT_MAC_LEN];
-	uint32_t at;
-
-	if (!HMAC(EVP_sha256(), a->own_key, sizeof(a->own_key), key, len, mac, NULL))
-		return &table[0];
-	memcpy(&at, mac, sizeof(at));
-	return &table[at % NUM_LIMITS];
+	if (address->sa_family == AF_INET6) {
+		*at = &((const struct sockaddr_in6 *)address)->sin6_addr;
+		return sizeof(struct in6_addr) / 2;
+	}
+	*at = &((const struct sockaddr_in *)address)->sin_addr;
+	return sizeof(struct in_addr);
 }
 
-static bool may_try(struct rate_limit *p, uint64_t now, unsigned int tries, uint64_t again)
+/* ---- rate limits ---------------------------------------------------------------------- */
+
+static uint32_t hash(const struct admit *a, const void *bytes, size_t len)
+{
+	uint64_t key[2];
+
+	memcpy(key, a->own_key, sizeof(key));
+	return (uint32_t)siphash(key, bytes, len);
+}
+
+/* Forgets the failures whose time has passed. Returns how many are left. */
+static unsigned int failures_of(struct rate_limit *p, uint64_t now, uint64_t again)
 {
 	uint64_t forgotten = now > p->since ? (now - p->since) / again : 0;
 
@@ -92,7 +122,7 @@ static bool may_try(struct rate_limit *p, uint64_t now, unsigned int tries, uint
 		p->failures = forgotten < p->failures ? p->failures - (unsigned int)forgotten : 0;
 		p->since += forgotten * again;
 	}
-	return p->failures < tries;
+	return p->failures;
 }
 
 static void count_failure(struct rate_limit *p, uint64_t now)
@@ -101,15 +131,77 @@ static void count_failure(struct rate_limit *p, uint64_t now)
 		p->since = now;
 }
 
-/* ---- tickets ------------------------------------------------------------------------------ */
+static struct rate_limit *limit_of_name(struct admit *a, const struct visitor *v)
+{
+	char key[1 + ROLL_NAME_LEN];
 
-struct visitor {
-	const void *address;
-	size_t address_len;
-	enum admit_as as;
-	const char *name; /* ROLL_NAME_LEN bytes */
-	const uint8_t *nonce;
-};
+	key[0] = (char)v->as;
+	memcpy(key + 1, v->name, ROLL_NAME_LEN);
+	return &a->by_name[hash(a, key, sizeof(key)) % NUM_LIMITS];
+}
+
+static struct failing *set_of_address(struct admit *a, const struct visitor *v)
+{
+	return a->by_address[hash(a, v->address, v->address_len) % ADDRESS_SETS];
+}
+
+/* Returns NULL if the address has not failed lately, or not within memory. */
+static struct rate_limit *limit_of_address(struct admit *a, const struct visitor *v)
+{
+	struct failing *set = set_of_address(a, v);
+
+	for (unsigned int i = 0; i < ADDRESS_WAYS; i++)
+		if (set[i].length == v->address_len &&
+		    memcmp(set[i].address, v->address, v->address_len) == 0)
+			return &set[i].limit;
+	return NULL;
+}
+
+/* Takes the place of the address with the fewest failures. */
+static struct rate_limit *add_address(struct admit *a, const struct visitor *v, uint64_t now)
+{
+	struct failing *set = set_of_address(a, v), *least = NULL;
+	unsigned int fewest = 0;
+
+	for (unsigned int i = 0; i < ADDRESS_WAYS; i++) {
+		unsigned int failures = failures_of(&set[i].limit, now, ADDRESS_AGAIN);
+
+		if (least && failures >= fewest)
+			continue;
+		least = &set[i];
+		fewest = failures;
+	}
+	*least = (struct failing){.length = (uint8_t)v->address_len};
+	memcpy(least->address, v->address, v->address_len);
+	return &least->limit;
+}
+
+/*
+ * Returns whether a proof may be checked. Others can fail for any name, so what they do makes no difference to an address
+ * that has not failed itself; what that costs is bounded by what an address may try.
+ */
+static bool may_try(struct admit *a, uint64_t now, const struct visitor *v)
+{
+	struct rate_limit *address = limit_of_address(a, v);
+	unsigned int failures = address ? failures_of(address, now, ADDRESS_AGAIN) : 0;
+
+	if (failures == 0)
+		return true;
+	return failures < ADDRESS_TRIES &&
+	       failures_of(limit_of_name(a, v), now, NAME_AGAIN) < NAME_TRIES &&
+	       failures_of(&a->of_all, now, ALL_AGAIN) < ALL_TRIES;
+}
+
+static void note_failure(struct admit *a, uint64_t now, const struct visitor *v)
+{
+	struct rate_limit *address = limit_of_address(a, v);
+
+	count_failure(address ? address : add_address(a, v, now), now);
+	count_failure(limit_of_name(a, v), now);
+	count_failure(&a->of_all, now);
+}
+
+/* ---- tickets ------------------------------------------------------------------------------ */
 
 static bool make_ticket(struct admit *a, uint64_t made, const struct visitor *v,
 			uint8_t ticket[ADMIT_TICKET_LEN])
@@ -155,8 +247,8 @@ static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 }
 
 /*
- * Uses a ticket up: it is valid for one attempt, whatever its result. -EACCES: it was used; -EAGAIN: too many
- * at once.
+ * Uses a ticket up: it admits once. Wrong proofs use none, so that strangers cannot fill the table. -EACCES: it was used;
+ * -EAGAIN: too many at once.
  */
 static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
 {
@@ -275,15 +367,11 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 				      const struct admit_proof *proof, void *reply,
 				      size_t *reply_len, struct admit_session *session)
 {
-	struct rate_limit *name = rate_limit_of(a, a->by_name, v->name, ROLL_NAME_LEN);
-	struct rate_limit *address = rate_limit_of(a, a->by_address, v->address, v->address_len);
-	bool patient = may_try(name, now, NAME_TRIES, NAME_AGAIN);
 	int rc;
 
 	memcpy(session->name, v->name, ROLL_NAME_LEN);
 	session->as = v->as;
-	patient = may_try(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
-	if (!patient) {
+	if (!may_try(a, now, v)) {
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
@@ -295,15 +383,14 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
-	rc = use_ticket(a, now, proof->ticket);
+	rc = is_proven(a, v, proof, session) ? use_ticket(a, now, proof->ticket) : -EACCES;
+	if (rc == 0)
+		return ADMIT_YES;
 	if (rc == -EAGAIN) {
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
-	if (rc == 0 && is_proven(a, v, proof, session))
-		return ADMIT_YES;
-	count_failure(name, now);
-	count_failure(address, now);
+	note_failure(a, now, v);
 	*reply_len = make_refusal(reply, false);
 	return ADMIT_NO;
 }
@@ -318,6 +405,7 @@ enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *addres
 	struct admit_hello hello;
 	struct admit_proof proof;
 
+	assert(address_len > 0 && address_len <= ADMIT_ADDRESS_MAX);
 	*reply_len = make_refusal(reply, false);
 	*session = (struct admit_session){0};
 	if (len < sizeof(head))

@@ -11,7 +11,8 @@
  * C and S are used once. Each mac is HMAC-SHA256 with the secret of that name. Their first words differ, so that a mac
  * cannot be reflected as the other one; the welcome's mac also covers the facts. S lets the node recognise its own
  * challenges without storing them, so a flood of hellos costs it no memory. A wrong proof gets a bare refusal, and failures are
- * rate-limited by name and by address. An unknown name is treated like a wrong secret. While a secret is rotated, the
+ * rate-limited by address; while many fail for a name, or at all, an address that has failed once waits. A right proof is never
+ * refused because other addresses fail. An unknown name is treated like a wrong secret. While a secret is rotated, the
  * proof may be made with either one, and the welcome is made with the same.
  *
  * Time is an argument, in nanoseconds. Greetings have a fixed length, with zeroes in unused fields, and may arrive with
@@ -25,15 +26,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "pool/role/roll.h"
 #include "pool/admit/users.h"
 
-#define ADMIT_VERSION	 2   /* 1: names were hashed without a key */
-#define ADMIT_MAX	 196 /* bytes of private data, of any greeting */
-#define ADMIT_NONCE_LEN	 16
-#define ADMIT_TICKET_LEN 24 /* bytes of S: a time stamp, and a MAC over it and the visitor */
-#define ADMIT_MAC_LEN	 32
+#define ADMIT_VERSION	  2   /* 1: names were hashed without a key */
+#define ADMIT_MAX	  196 /* bytes of private data, of any greeting */
+#define ADMIT_NONCE_LEN	  16
+#define ADMIT_TICKET_LEN  24 /* bytes of S: a time stamp, and a MAC over it and the visitor */
+#define ADMIT_MAC_LEN	  32
+#define ADMIT_ADDRESS_MAX 16 /* of a host: admit_host_of() */
 
 enum admit_kind { ADMIT_HELLO = 1, ADMIT_CHALLENGE, ADMIT_PROOF, ADMIT_WELCOME, ADMIT_REFUSAL };
 enum admit_as { ADMIT_CLIENT = 1, ADMIT_NODE };
@@ -115,9 +118,14 @@ void admit_destroy(struct admit *a);
 void admit_use(struct admit *a, const struct users *users);
 
 /*
- * Judges a greeting: private data of a connect request from `address` (without its port, because a host has all
- * ports). reply holds ADMIT_MAX bytes; *reply_len is set. The session's name is that of who tried to prove itself, also if
- * it was refused; empty: nobody tried.
+ * Returns the length of what tells hosts apart in an address, and where it is: not the port, because a host has all
+ * ports, nor the second half of an IPv6 address, because a host may have all addresses of its /64.
+ */
+size_t admit_host_of(const struct sockaddr *address, const void **at);
+/*
+ * Judges a greeting: private data of a connect request from a host, `address` (admit_host_of()). reply holds ADMIT_MAX
+ * bytes; *reply_len is set. The session's name is that of who tried to prove itself, also if it was refused; empty: nobody
+ * tried.
  */
 enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *address,
 			       size_t address_len, const struct admit_place *place,

@@ -14,7 +14,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,19 +46,6 @@ struct door_visit {
 };
 
 /* ---- limits -------------------------------------------------------------------------------- */
-
-/* Returns the address without its port. */
-static size_t bare_address(struct rdma_cm_id *id, const void **at)
-{
-	struct sockaddr *peer = rdma_get_peer_addr(id);
-
-	if (peer->sa_family == AF_INET6) {
-		*at = &((struct sockaddr_in6 *)peer)->sin6_addr;
-		return sizeof(struct in6_addr);
-	}
-	*at = &((struct sockaddr_in *)peer)->sin_addr;
-	return sizeof(struct in_addr);
-}
 
 /* Addresses share an entry by chance: a stranger cannot know which. */
 static struct door_source *source_of(struct node_door *d, const void *address, size_t len)
@@ -150,7 +136,7 @@ static bool judge(struct stag_pool_node *n, struct rdma_cm_id *id,
 	struct admit_place where = {0};
 	uint8_t reply[ADMIT_MAX];
 	const void *address;
-	size_t address_len = bare_address(id, &address), len;
+	size_t address_len = admit_host_of(rdma_get_peer_addr(id), &address), len;
 	enum admit_verdict verdict;
 
 	if (id->verbs != n->adapter.context) { /* it does not have the region */
@@ -192,7 +178,7 @@ static void handle_request(struct stag_pool_node *n, struct rdma_cm_event *event
 	struct admit_session session;
 	struct door_source *source;
 	const void *address;
-	size_t len = bare_address(id, &address);
+	size_t len = admit_host_of(rdma_get_peer_addr(id), &address);
 	unsigned int lists = 0;
 	bool admitted = false;
 
