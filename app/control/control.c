@@ -279,6 +279,12 @@ static void append_response(json_t *list, json_t *o)
 	json_decref(o);
 }
 
+/* Returns whether there is a server, which did not answer: it was too slow, or too many clients wait. */
+static bool is_silent(int error)
+{
+	return error && error != ECONNREFUSED && error != ENOENT && error != EACCES;
+}
+
 static json_t *query_all(const char *kind, int pid, int but, const char *word, uint64_t timeout_ns,
 			 bool and_silent)
 {
@@ -287,8 +293,7 @@ static json_t *query_all(const char *kind, int pid, int but, const char *word, u
 
 	query_sockets(&all, kind, pid, but, word, timeout_ns);
 	for (size_t i = 0; i < all.n; i++)
-		if (and_silent && (all.list[i].error == ETIMEDOUT ||
-				   all.list[i].error == EINPROGRESS)) /* many wait already */
+		if (and_silent && is_silent(all.list[i].error))
 			append_response(list, json_pack("{s:i s:b}", "pid", all.list[i].pid,
 							"answers", false));
 		else

@@ -219,11 +219,15 @@ static bool order_reload(const struct here *h, int pid, char *why, size_t size)
 {
 	json_t *o = control_order(STAGD_KIND, pid, "reload");
 	const char *error = json_string_value(json_object_get(o, "error"));
+	bool good = o && !error;
 
 	if (error)
 		snprintf(why, size, "stagd does not accept the change: %s", error);
+	else if (!o)
+		snprintf(why, size, "stagd, process %d, did not answer when it was told to reload",
+			 pid);
 	json_decref(o);
-	return !error;
+	return good;
 }
 
 /* A node whose daemon is not found reads the file when it starts. Returns false, and why, if the daemon has refused it. */
