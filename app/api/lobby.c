@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/shortage.h"
+#include "base/source.h"
 
 #define FIRST_S	  60  /* for the first byte */
 #define HEAD_S	  10  /* from there to the end of the head */
@@ -72,15 +73,12 @@ static void turn_away(struct lobby *l, struct guest *g)
 /* Returns which entry of the table counts this source; a peer cannot choose it. */
 static unsigned int source_index(const struct lobby *l, const struct sockaddr_storage *a)
 {
-	const unsigned char *bytes =
-		(const unsigned char *)&((const struct sockaddr_in *)a)->sin_addr;
-	size_t len = a->ss_family == AF_INET ? 4 : 0;
+	const void *at = NULL;
+	bool has_address = a->ss_family == AF_INET || a->ss_family == AF_INET6;
+	size_t len = has_address ? source_of_address((const struct sockaddr *)a, &at) : 0;
+	const unsigned char *bytes = at;
 	uint64_t hash = l->seed;
 
-	if (a->ss_family == AF_INET6) { /* a host has a /64 of its own */
-		bytes = (const unsigned char *)&((const struct sockaddr_in6 *)a)->sin6_addr;
-		len = 8;
-	}
 	for (size_t i = 0; i < len; i++)
 		hash = (hash ^ bytes[i]) * 0x9e3779b97f4a7c15ull;
 	return (unsigned int)(hash >> 40) % LOBBY_SOURCES;

@@ -22,6 +22,22 @@ static size_t host_length(const char *from, const char **host)
 	return strcspn(*host, ":");
 }
 
+size_t source_of_address(const struct sockaddr *address, const void **at)
+{
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
+
+	if (address->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six)) {
+		*at = &six->s6_addr[12];
+		return sizeof(struct in_addr);
+	}
+	if (address->sa_family == AF_INET6) {
+		*at = six;
+		return PREFIX_BYTES;
+	}
+	*at = &((const struct sockaddr_in *)address)->sin_addr;
+	return sizeof(struct in_addr);
+}
+
 size_t source_of_text(const char *from, uint8_t source[SOURCE_ROOM])
 {
 	const char *host;

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #define SOURCE_ROOM 64
 
@@ -18,5 +19,8 @@
  * "[2001:db8::1]:7175", "uid 1000 pid 4711", with or without the port. A text of another form is its own source. Returns their number.
  */
 size_t source_of_text(const char *from, uint8_t source[SOURCE_ROOM]);
+
+/* Returns the length of the same bytes in an address of IPv4 or IPv6, and where they are. */
+size_t source_of_address(const struct sockaddr *address, const void **at);
 
 #endif

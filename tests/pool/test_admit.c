@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/source.h"
 #include "base/clock.h"
 #include "dice.h"
 #include "pool/admit/admit.h"
@@ -69,7 +70,7 @@ static enum admit_verdict judge_greeting(const void *greeting, size_t len)
 	size_t host_len = strlen(node.address);
 
 	if (node.host.sin6_family)
-		host_len = admit_host_of((struct sockaddr *)&node.host, &host);
+		host_len = source_of_address((struct sockaddr *)&node.host, &host);
 	return admit_judge(node.admit, node.now, host, host_len, &place, greeting, len, node.reply,
 			   &node.reply_len, &node.inside);
 }
@@ -452,6 +453,32 @@ static void addresses_of_an_ipv6_host_share_a_limit(void **state)
 	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 }
 
+/* Other users of this machine cannot lock a client out that connects from the same address. */
+static void loopback_addresses_have_no_limit(void **state)
+{
+	const char *const hosts[] = {"::1", "::ffff:127.0.0.1", "::ffff:127.1.2.3"};
+
+	for (size_t h = 0; h < sizeof(hosts) / sizeof(*hosts); h++) {
+		set_host(hosts[h]);
+		for (unsigned int i = 0; i < 200; i++)
+			assert_int_equal(
+				authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length"),
+				ADMIT_NO);
+		assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	}
+}
+
+/* Hosts of IPv4 behind a listener of IPv6 have limits of their own. */
+static void mapped_addresses_share_no_limit(void **state)
+{
+	set_host("::ffff:10.0.0.1");
+	for (unsigned int i = 0; i < 20; i++)
+		authenticate(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
+	set_host("::ffff:10.0.0.2");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
 /* A right proof needs room among the used tickets: wrong ones take none. */
 static void wrong_proofs_use_no_tickets(void **state)
 {
@@ -527,6 +554,8 @@ int main(int argc, char **argv)
 		ADMISSION_TEST(address_that_has_failed_waits_while_others_fail_for_the_name),
 		ADMISSION_TEST(failures_of_clients_are_not_those_of_nodes),
 		ADMISSION_TEST(addresses_of_an_ipv6_host_share_a_limit),
+		ADMISSION_TEST(loopback_addresses_have_no_limit),
+		ADMISSION_TEST(mapped_addresses_share_no_limit),
 		ADMISSION_TEST(wrong_proofs_use_no_tickets),
 		ADMISSION_TEST(a_flood_of_hellos_keeps_nobody_out),
 		ADMISSION_TEST(thousands_of_clients_are_admitted_at_once),

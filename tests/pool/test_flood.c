@@ -529,6 +529,7 @@ static void halves_of_requests_disturb_nobody(void **state)
 static void wrong_proofs_and_noise_disturb_nobody(void **state)
 {
 	expect_unharmed(*state, (const struct attack[]){{"proof", {"from=127.0.0.2"}},
+							{"proof", {"from=127.0.0.1", "rate=1000"}},
 							{"noise", {"from=127.0.0.3", "rate=5000"}},
 							{0}});
 }

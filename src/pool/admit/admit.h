@@ -36,7 +36,7 @@
 #define ADMIT_NONCE_LEN	  16
 #define ADMIT_TICKET_LEN  24 /* bytes of S: a time stamp, and a MAC over it and the visitor */
 #define ADMIT_MAC_LEN	  32
-#define ADMIT_ADDRESS_MAX 16 /* of a host: admit_host_of() */
+#define ADMIT_ADDRESS_MAX 16 /* of a host: source_of_address() */
 
 enum admit_kind { ADMIT_HELLO = 1, ADMIT_CHALLENGE, ADMIT_PROOF, ADMIT_WELCOME, ADMIT_REFUSAL };
 enum admit_as { ADMIT_CLIENT = 1, ADMIT_NODE };
@@ -118,12 +118,7 @@ void admit_destroy(struct admit *a);
 void admit_use(struct admit *a, const struct users *users);
 
 /*
- * Returns the length of what tells hosts apart in an address, and where it is: not the port, because a host has all
- * ports, nor the second half of an IPv6 address, because a host may have all addresses of its /64.
- */
-size_t admit_host_of(const struct sockaddr *address, const void **at);
-/*
- * Judges a greeting: private data of a connect request from a host, `address` (admit_host_of()). reply holds ADMIT_MAX
+ * Judges a greeting: private data of a connect request from a host, `address` (source_of_address(), base/source.h). reply holds ADMIT_MAX
  * bytes; *reply_len is set. The session's name is that of who tried to prove itself, also if it was refused; empty: nobody
  * tried.
  */

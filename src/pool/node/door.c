@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/nonblock.h"
 #include "base/siphash.h"
+#include "base/source.h"
 #include "pool/admit/tls.h"
 
 #define TOKENS_PER_S 4000u
@@ -136,7 +137,7 @@ static bool judge(struct stag_pool_node *n, struct rdma_cm_id *id,
 	struct admit_place where = {0};
 	uint8_t reply[ADMIT_MAX];
 	const void *address;
-	size_t address_len = admit_host_of(rdma_get_peer_addr(id), &address), len;
+	size_t address_len = source_of_address(rdma_get_peer_addr(id), &address), len;
 	enum admit_verdict verdict;
 
 	if (id->verbs != n->adapter.context) { /* it does not have the region */
@@ -178,7 +179,7 @@ static void handle_request(struct stag_pool_node *n, struct rdma_cm_event *event
 	struct admit_session session;
 	struct door_source *source;
 	const void *address;
-	size_t len = admit_host_of(rdma_get_peer_addr(id), &address);
+	size_t len = source_of_address(rdma_get_peer_addr(id), &address);
 	unsigned int lists = 0;
 	bool admitted = false;
 
