@@ -70,8 +70,6 @@ static const struct cli_option pool_table[] = {
 	 .help = "another node's directory or INI file, to copy its settings"},
 	{"secrets", .value = "FILE", .verbs = NODE, CLI_FILE_AT(struct pool_use, secrets),
 	 .common = true, .help = "a copy of another node's secrets"},
-	{"force", .verbs = "secret", FLAG(force),
-	 .help = "rotate even if nodes do not answer; without the new secret they cannot return"},
 	{"force", .verbs = NODE, FLAG(force),
 	 .help = "replace a node in a directory that exists; its data is lost"},
 	{"serve", .verbs = NODE, FLAG(serve), .help = "run the node, in the foreground"},

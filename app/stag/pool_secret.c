@@ -493,14 +493,14 @@ static int rotate(struct rotation *r)
 {
 	if (!find_begun(r) || !await(r, is_known, false, AWAIT_NS))
 		return stopped(r);
-	if (!r->u->force && tell_lacking(r, is_known))
+	if (tell_lacking(r, is_known))
 		return stopped(r);
 	if (!r->begun && !begin(r))
 		return stopped(r);
 	if (!check_files(r) || !accept_both(r) ||
 	    !await(r, has_new, true, r->unserved ? AWAIT_NS : SLOW_NS))
 		return stopped(r);
-	if (tell_lacking(r, has_new) && !r->u->force)
+	if (tell_lacking(r, has_new))
 		return stopped(r);
 	if (!find_here(r) || !drop_old(r) || !query(r)) /* as the files are now */
 		return stopped(r);
