@@ -92,7 +92,7 @@ static bool is_tls_or_null(const json_t *o)
 	return json_is_null(o) ||
 	       (json_object_size(o) == 3 && json_is_string(json_object_get(o, "version")) &&
 		json_is_string(json_object_get(o, "cipher")) &&
-		json_is_boolean(json_object_get(o, "kernel")));
+		json_is_string(json_object_get(o, "kernel")));
 }
 
 struct member {

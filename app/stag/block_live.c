@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "stag.h"
 #include "store.h"
+#include "tls_words.h"
 
 /* ---- queries ------------------------------------------------------------------------------ */
 
@@ -87,7 +88,7 @@ static void print_tls(json_t *tls)
 {
 	if (json_is_object(tls))
 		printf(", %s, %s%s\n", text_of(tls, "version"), text_of(tls, "cipher"),
-		       json_is_true(json_object_get(tls, "kernel")) ? " by the kernel" : "");
+		       tls_kernel_text(json_string_value(json_object_get(tls, "kernel"))));
 	else
 		printf(", not encrypted\n");
 }

@@ -49,7 +49,7 @@ static json_t *info_json(const struct stag_block_info *i)
 
 static void print_info(const struct stag_block_info *i)
 {
-	char size[32], tls[80];
+	char size[32], tls[96];
 
 	printf("target     %s\n", i->target);
 	printf("transport  %s\n", block_transport_word(i->transport));

@@ -20,6 +20,7 @@
 #include "pool_words.h"
 #include "stag.h"
 #include "store.h"
+#include "tls_words.h"
 
 #define RETRY_MS 10000
 #define EVENTS	 8
@@ -57,9 +58,10 @@ static uint64_t lag_of(const struct stag_pool_info *i, const struct stag_pool_me
 /* Returns how the connection to the primary is encrypted, in the words of live queries, or null. */
 static json_t *tls_json(const struct stag_pool_info *i)
 {
-	return i->tls_version[0] ? json_pack("{s:s, s:s, s:b}", "version", i->tls_version, "cipher",
-					     i->tls_cipher, "kernel", (int)i->tls_kernel)
-				 : json_null();
+	return i->tls_version[0]
+		       ? json_pack("{s:s, s:s, s:s}", "version", i->tls_version, "cipher",
+				   i->tls_cipher, "kernel", tls_kernel_word(i->tls_kernel))
+		       : json_null();
 }
 
 static json_t *info_json(const struct stag_pool_info *i)
@@ -133,7 +135,7 @@ static void print_tls(const struct stag_pool_info *i)
 {
 	if (i->tls_version[0])
 		printf("encrypted  %s, %s%s\n", i->tls_version, i->tls_cipher,
-		       i->tls_kernel ? " by the kernel" : "");
+		       tls_kernel_text(tls_kernel_word(i->tls_kernel)));
 	else
 		puts("encrypted  no");
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "live.h"
+#include "tls_words.h"
 
 /* ---- answers ---- */
 
@@ -107,14 +108,14 @@ static struct top_row *add_row(struct top_rows *rows, enum top_kind kind, const 
 
 static void describe_tls(char *text, size_t size, const json_t *tls)
 {
-	char version[16];
+	char version[8];
 
 	*text = '\0';
 	if (!json_is_object(tls))
 		return;
 	copy_word(version, sizeof(version), tls, "version");
 	snprintf(text, size, " %s%s", version,
-		 json_is_true(json_object_get(tls, "kernel")) ? " by the kernel" : "");
+		 tls_kernel_text(json_string_value(json_object_get(tls, "kernel"))));
 }
 
 static bool add_connection(struct top_rows *rows, const json_t *q, const json_t *before,

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "stag/stagdv.h"
+#include "tls_words.h"
 
 #define MORE_STAGS 256
 
@@ -67,15 +68,16 @@ json_t *block_tls_json(const struct stag_block_tls_info *t)
 {
 	if (!t->encrypted)
 		return json_null();
-	return json_pack("{s:s s:s s:b}", "version", t->version, "cipher", t->cipher, "kernel",
-			 t->kernel);
+	return json_pack("{s:s s:s s:s}", "version", t->version, "cipher", t->cipher, "kernel",
+			 tls_kernel_word(t->kernel));
 }
 
 const char *block_tls_word(const struct stag_block_tls_info *t, char *text, size_t size)
 {
 	if (!t->encrypted)
 		return "no";
-	snprintf(text, size, "%s, %s%s", t->version, t->cipher, t->kernel ? ", by the kernel" : "");
+	snprintf(text, size, "%s, %s%s", t->version, t->cipher,
+		 tls_kernel_text(tls_kernel_word(t->kernel)));
 	return text;
 }
 

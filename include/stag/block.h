@@ -47,7 +47,7 @@ enum stag_block_tls { STAG_BLOCK_TLS_OFF, STAG_BLOCK_TLS_ALLOWED, STAG_BLOCK_TLS
 /* How a connection is encrypted. */
 struct stag_block_tls_info {
 	bool encrypted;
-	bool kernel;	  /* the kernel encrypts and decrypts */
+	uint8_t kernel;	  /* 1: the kernel encrypts; 2: it decrypts; 3: both */
 	char version[16]; /* "TLSv1.3"; empty: not encrypted */
 	char cipher[40];
 };

@@ -476,10 +476,16 @@ void stagdv_destroy_tls(struct stagdv_tls *tls); /* ids that it was set on conti
  */
 int stagdv_set_tls(struct rdma_cm_id *id, struct stagdv_tls *tls, enum stagdv_tls_mode mode);
 
+/* What the kernel does of a connection's TLS, a bit each. OpenSSL 3.0 lets it encrypt, and decrypts itself. */
+enum stagdv_tls_kernel {
+	STAGDV_TLS_KERNEL_SENDS = 1 << 0,
+	STAGDV_TLS_KERNEL_RECEIVES = 1 << 1,
+};
+
 struct stagdv_tls_info {
 	uint8_t encrypted;
 	uint8_t by_key; /* by a pre-shared key, not by certificates */
-	uint8_t kernel; /* the kernel encrypts and decrypts */
+	uint8_t kernel; /* bits of enum stagdv_tls_kernel */
 	char version[16];
 	char cipher[40];
 	/*

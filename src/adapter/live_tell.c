@@ -175,11 +175,11 @@ static const char *kind_word(const struct qp_look *q)
 
 static void add_tls(struct live_text *t, const struct qp_look *q)
 {
-	bool kernel = q->tls.kernel_sends && q->tls.kernel_receives;
+	static const char *const by_kernel[] = {"no", "sends", "receives", "both"};
 
 	if (q->encrypted)
-		text_add(t, ",\"tls\":{\"version\":\"%s\",\"cipher\":\"%s\",\"kernel\":%s}",
-			 q->tls.version, q->tls.cipher, kernel ? "true" : "false");
+		text_add(t, ",\"tls\":{\"version\":\"%s\",\"cipher\":\"%s\",\"kernel\":\"%s\"}",
+			 q->tls.version, q->tls.cipher, by_kernel[tls_kernel_bits(&q->tls)]);
 	else
 		text_add(t, ",\"tls\":null");
 }

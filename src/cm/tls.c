@@ -142,7 +142,7 @@ static void copy_info(const struct tls_info *info, struct stagdv_tls_info *out)
 	memcpy(out->cipher, info->cipher, sizeof(out->cipher));
 	memcpy(out->peer, info->peer, sizeof(out->peer));
 	out->by_key = info->psk;
-	out->kernel = info->kernel_sends && info->kernel_receives;
+	out->kernel = tls_kernel_bits(info);
 }
 
 static int query_tls(struct cm_id *id, struct stagdv_tls_info *out)

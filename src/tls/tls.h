@@ -82,7 +82,7 @@ struct tls_config {
 	int (*find_psk)(void *arg, const char *identity, uint8_t key[TLS_PSK_MAX]);
 	void *arg; /* must outlive the context and its sessions */
 
-	bool kernel; /* let the kernel encrypt, if it can */
+	bool kernel; /* let the kernel encrypt, if it can, and OpenSSL was built for it */
 };
 
 /* What is in force, once the handshake is done. */
@@ -94,6 +94,12 @@ struct tls_info {
 	bool psk;			    /* proved by a pre-shared key, not by certificates */
 	bool kernel_sends, kernel_receives; /* the kernel encrypts, decrypts */
 };
+
+/* Returns what the kernel does, as the public headers have it: 1, it encrypts; 2, it decrypts; 3, both. */
+static inline uint8_t tls_kernel_bits(const struct tls_info *i)
+{
+	return (uint8_t)(i->kernel_sends | i->kernel_receives << 1);
+}
 
 /* ---- contexts ---- */
 

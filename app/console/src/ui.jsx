@@ -423,10 +423,12 @@ export function Address({ children }) {
   return <code class="mono address">{parts.map((p, i) => <Fragment key={i}>{i > 0 && <wbr />}{p}</Fragment>)}</code>;
 }
 
+const BY_KERNEL = { sends: ", sent by the kernel", receives: ", received by the kernel", both: ", by the kernel" };
+
 /* How a connection is encrypted: its TLS of the API. */
 export function Encryption({ tls }) {
   if (!tls) return "off";
-  return <span title={`${tls.cipher}${tls.kernel ? ", by the kernel" : ""}`}>{tls.version}</span>;
+  return <span title={`${tls.cipher}${BY_KERNEL[tls.kernel] || ""}`}>{tls.version}</span>;
 }
 
 /* Ticks, to update "3 s ago". */

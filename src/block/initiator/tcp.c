@@ -158,7 +158,7 @@ static void note_tls(struct initiator_tcp_line *t)
 	struct tls_info info;
 
 	tls_describe(t->tls, &info);
-	out.kernel = info.kernel_sends && info.kernel_receives;
+	out.kernel = tls_kernel_bits(&info);
 	memcpy(out.version, info.version, sizeof(out.version));
 	memcpy(out.cipher, info.cipher, sizeof(out.cipher));
 	initiator_tls_note(t->line.b, &out);

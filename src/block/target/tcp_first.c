@@ -39,7 +39,7 @@ static void note_tls(struct target_tcp *t)
 	tls_describe(t->tls, &info);
 	to->encrypted = true;
 	to->by_key = info.psk;
-	to->kernel = info.kernel_sends && info.kernel_receives;
+	to->kernel = tls_kernel_bits(&info);
 	memcpy(to->version, info.version, sizeof(to->version));
 	memcpy(to->cipher, info.cipher, sizeof(to->cipher));
 	memcpy(to->peer, info.peer, sizeof(to->peer));
