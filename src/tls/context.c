@@ -18,6 +18,13 @@
 #define READ_AHEAD (64 << 10)
 #define CERT_LIST  (32 << 10) /* bytes of a peer's certificates */
 
+/* Whether OpenSSL can let the kernel encrypt. */
+#ifdef OPENSSL_NO_KTLS
+#define CAN_USE_KERNEL false
+#else
+#define CAN_USE_KERNEL true
+#endif
+
 static const unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
 
 void openssl_reason(char *to, size_t size)
@@ -169,7 +176,7 @@ int context_create(struct tls_context **out, const struct tls_config *cfg, char 
 	/* The adapter's thread may use sessions while the process exits. */
 	OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL);
 	atomic_init(&c->refs, 1);
-	c->kernel = cfg->kernel;
+	c->kernel = cfg->kernel && CAN_USE_KERNEL;
 	c->ctx = SSL_CTX_new(TLS_method());
 	c->name = cfg->name ? strdup(cfg->name) : NULL;
 	if (!c->ctx || (cfg->name && !c->name)) {

@@ -28,9 +28,12 @@
 #include "base/lock.h"
 #include "base/printable.h"
 
-#define RECORD	      SSL3_RT_MAX_PLAIN_LENGTH
-#define SEND_AT_ONCE  (4 * RECORD)
-#define KEY_RECORDS   (1u << 23) /* AES-GCM: a key may encrypt 2^24.5 records (RFC 8446 §5.5) */
+#define RECORD	     SSL3_RT_MAX_PLAIN_LENGTH
+#define SEND_AT_ONCE (4 * RECORD)
+#define KEY_RECORDS  (1u << 23) /* AES-GCM: a key may encrypt 2^24.5 records (RFC 8446 §5.5) */
+#ifndef KERNEL_RECORDS
+#define KERNEL_RECORDS (1u << 24) /* where the key cannot change: the session ends */
+#endif
 #define FREE_MESSAGES 32	 /* handshake messages after the handshake, */
 #define MESSAGE_BYTES (1u << 20) /* and one more for each so many bytes */
 
@@ -612,9 +615,9 @@ static const uint8_t *next_record(struct tls_session *s, struct cursor *c, size_
 
 static int rekey(struct tls_session *s)
 {
-	s->records = 0;
 	if (s->by_kernel) /* which OpenSSL cannot give another key */
 		return -EOPNOTSUPP;
+	s->records = 0;
 	return SSL_key_update(s->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 ? 0 : -EIO;
 }
 
@@ -661,16 +664,29 @@ static ssize_t finish_taken(struct tls_session *s, const struct iovec *iov, int 
 	return done;
 }
 
+/* Counts the records that the kernel has made of bytes sent by one call: the last one is as long as it comes. */
+static void note_kernel_records(struct tls_session *s, size_t bytes)
+{
+	s->records += (unsigned int)(bytes / RECORD) + 1;
+}
+
 static ssize_t send_to_kernel(struct tls_session *s, const struct iovec *iov, int n)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
 	ssize_t done;
 
+	if (s->records >= KERNEL_RECORDS)
+		return die(s, -EKEYEXPIRED,
+			   "the key has encrypted all records that it may, and the kernel cannot "
+			   "change it: connect again, or without STAG_TLS_KERNEL");
 	do
 		done = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (done < 0 && errno == EINTR);
 	s->events = POLLOUT;
-	return done < 0 ? -errno : done;
+	if (done < 0)
+		return -errno;
+	note_kernel_records(s, (size_t)done);
+	return done;
 }
 
 ssize_t session_sendv(struct tls_session *s, const struct iovec *iov, int n)
