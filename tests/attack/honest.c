@@ -2,15 +2,21 @@
 /*
  * honest.c - a client that only wants to be served, while others attack.
  *
- *   honest pool WHERE USER SECRET-FILE
- *   honest store HOST:PORT/PARTITION
- *   honest block URL
+ *   honest [--busy] pool WHERE USER SECRET-FILE [tls]
+ *   honest [--busy] store HOST:PORT/PARTITION [TOKEN-FILE]
+ *   honest [--busy] block URL [USER SECRET-FILE]
+ *   honest control STALL_MS
+ *
+ * With "tls", a token or a user, it requires TLS. Between two rounds it waits 2 ms, or not at all (--busy).
  *
  * Writes a counter to one slot after the other, reads each back, and checks that no slot has less
  * than what was acknowledged. Measures how long each operation takes, and how long the machine kept
  * processes from running meanwhile, which is not the service's fault: on each processor, a thread
  * that only sleeps notices that (a control). Ends at the end of its standard input, checks every
  * slot once more, and prints one line of JSON.
+ *
+ * honest control is no client: only controls, which have a real-time priority if they may. So nothing that other processes
+ * do delays them, but only the machine itself; a stall is a delay of STALL_MS.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,6 +38,7 @@
 #define SLOTS	 16
 #define BYTES	 4096 /* of a slot */
 #define WORDS	 (BYTES / sizeof(uint64_t))
+#define ROUND_MS 2  /* from one round to the next, unless --busy */
 #define PATIENCE 60 /* seconds until a service that was lost is back */
 
 /* How slots are written and read. Both return 0, or an errno value. */
@@ -50,6 +57,21 @@ static struct {
 
 static uint64_t tried[SLOTS], acknowledged[SLOTS];
 static char **args;
+static bool busy;
+
+static char secret[256];
+
+/* Reads the first line of a file. */
+static bool read_secret(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	bool good = f && fgets(secret, sizeof(secret), f);
+
+	if (f)
+		fclose(f);
+	secret[strcspn(secret, "\n")] = 0;
+	return good;
+}
 
 static uint64_t now_us(void)
 {
@@ -61,20 +83,22 @@ static uint64_t now_us(void)
 
 /* ---- the machine's share --------------------------------------------------------------- */
 
-#define NAP_US	 10000
-#define STALL_US 250000 /* a delay that may cost a node its lease */
+#define NAP_US	10000
+#define LATE_US 20000 /* shorter delays are those of any busy machine */
 
 /* What the controls have seen, all processors together. */
 static _Atomic uint64_t late_us; /* sum of the time by which they woke too late */
 static _Atomic uint64_t worst_late_us;
-static _Atomic unsigned stalls; /* wakes that were STALL_US too late */
+static _Atomic unsigned stalls; /* wakes that were stall_us too late */
+static uint64_t stall_us = UINT64_MAX;
+static bool real_time; /* the controls are */
 
 static void note_late(uint64_t us)
 {
 	uint64_t worst = atomic_load(&worst_late_us);
 
 	atomic_fetch_add(&late_us, us);
-	if (us >= STALL_US)
+	if (us >= stall_us)
 		atomic_fetch_add(&stalls, 1);
 	while (us > worst && !atomic_compare_exchange_weak(&worst_late_us, &worst, us))
 		;
@@ -91,32 +115,51 @@ static void *sleep_and_measure(void *arg)
 
 		nanosleep(&nap, NULL);
 		slept = now_us() - before;
-		if (slept > NAP_US + 1000)
+		if (slept > NAP_US + LATE_US)
 			note_late(slept - NAP_US);
 	}
 	return NULL;
 }
 
+/* Starts a control on one processor. Returns 0, or an errno value. */
+static int start_control(int cpu)
+{
+	struct sched_param priority = {.sched_priority = sched_get_priority_max(SCHED_FIFO)};
+	pthread_attr_t attr;
+	pthread_t thread;
+	cpu_set_t one;
+	int rc;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	pthread_attr_init(&attr);
+	pthread_attr_setaffinity_np(&attr, sizeof(one), &one);
+	if (real_time) {
+		pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED);
+		pthread_attr_setschedpolicy(&attr, SCHED_FIFO);
+		pthread_attr_setschedparam(&attr, &priority);
+	}
+	rc = pthread_create(&thread, &attr, sleep_and_measure, NULL);
+	pthread_attr_destroy(&attr);
+	return rc;
+}
+
 /* Starts a control on each processor that this process may use. */
 static bool start_controls(void)
 {
-	cpu_set_t all, one;
+	cpu_set_t all;
+	int rc;
 
 	if (sched_getaffinity(0, sizeof(all), &all) != 0)
 		return false;
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		pthread_attr_t attr;
-		pthread_t thread;
-		int rc;
-
 		if (!CPU_ISSET(cpu, &all))
 			continue;
-		CPU_ZERO(&one);
-		CPU_SET(cpu, &one);
-		pthread_attr_init(&attr);
-		pthread_attr_setaffinity_np(&attr, sizeof(one), &one);
-		rc = pthread_create(&thread, &attr, sleep_and_measure, NULL);
-		pthread_attr_destroy(&attr);
+		rc = start_control(cpu);
+		if (rc == EPERM && real_time) {
+			real_time = false;
+			rc = start_control(cpu);
+		}
 		if (rc != 0)
 			return false;
 	}
@@ -129,15 +172,13 @@ static struct stag_pool *pool;
 
 static int pool_open(void)
 {
-	static char secret[STAG_POOL_SECRET_MAX + 2];
 	struct stag_pool_attr attr = {
 		.user = args[1], .secret = secret, .retry_ms = PATIENCE * 1000};
-	FILE *f = fopen(args[2], "r");
 
-	if (!f || !fgets(secret, sizeof(secret), f))
+	if (!read_secret(args[2]))
 		return EINVAL;
-	fclose(f);
-	secret[strcspn(secret, "\n")] = 0;
+	if (args[3])
+		attr.tls = STAG_POOL_TLS_REQUIRED;
 	pool = stag_pool_open(args[0], &attr);
 	return pool ? 0 : errno;
 }
@@ -180,6 +221,12 @@ static int store_open(void)
 {
 	struct stag_store_connect_attr attr = {.timeout_ms = 10000};
 
+	if (args[1]) {
+		if (!read_secret(args[1]))
+			return EINVAL;
+		attr.token = secret;
+		attr.flags = STAG_STORE_TLS;
+	}
 	store = stag_store_connect(args[0], &attr);
 	if (!store)
 		return errno;
@@ -243,6 +290,14 @@ static int block_open(void)
 {
 	struct stag_block_attr attr = {.retry_ms = PATIENCE * 1000};
 
+	if (args[1]) {
+		if (!read_secret(args[2]))
+			return EINVAL;
+		attr.user = args[1];
+		attr.secret = secret;
+		attr.comp_mask = STAG_BLOCK_ATTR_TLS;
+		attr.tls = STAG_BLOCK_TLS_REQUIRED;
+	}
 	block = stag_block_open(args[0], &attr);
 	return block ? 0 : errno;
 }
@@ -271,7 +326,7 @@ static const struct service services[] = {
 	{block_open, block_close, block_put, block_get, stag_block_error},
 };
 static const char *const names[] = {"pool", "store", "block"};
-static const int needs[] = {3, 1, 1};
+static const int needs[][2] = {{3, 4}, {1, 2}, {1, 3}}; /* arguments: without TLS, and with it */
 
 static const struct service *service;
 
@@ -357,7 +412,7 @@ static bool told_to_end(void)
 	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
 	char c;
 
-	return poll(&p, 1, 2) > 0 && read(STDIN_FILENO, &c, 1) <= 0;
+	return poll(&p, 1, busy ? 0 : ROUND_MS) > 0 && read(STDIN_FILENO, &c, 1) <= 0;
 }
 
 static bool run_until_told(void)
@@ -374,20 +429,54 @@ static bool run_until_told(void)
 
 static void choose_service(int argc, char **argv)
 {
-	for (size_t i = 0; argc > 1 && i < sizeof(names) / sizeof(names[0]); i++)
-		if (strcmp(argv[1], names[i]) == 0 && argc == 2 + needs[i])
+	busy = argc > 1 && strcmp(argv[1], "--busy") == 0;
+	argc -= 1 + busy;
+	argv += 1 + busy;
+	for (size_t i = 0; argc > 0 && i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(argv[0], names[i]) == 0 &&
+		    (argc == 1 + needs[i][0] || argc == 1 + needs[i][1]))
 			service = &services[i];
-	args = argv + 2;
+	args = argv + 1;
+}
+
+static void print_result(void)
+{
+	printf("{\"operations\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"lost\": %" PRIu64
+	       ", \"reopened\": %u, \"worst_ms\": %.1f, \"worst_own_ms\": %.1f"
+	       ", \"worst_late_ms\": %.1f}\n",
+	       result.operations, result.wrong, result.lost, result.reopened,
+	       (double)result.worst_us / 1000, (double)result.worst_own_us / 1000,
+	       (double)atomic_load(&worst_late_us) / 1000);
+}
+
+static int be_control(const char *stall_ms)
+{
+	stall_us = (uint64_t)atoi(stall_ms) * 1000;
+	real_time = true;
+	if (!start_controls())
+		return 1;
+	printf("served\n");
+	fflush(stdout);
+	while (!told_to_end())
+		;
+	printf("{\"real_time\": %s, \"stalls\": %u, \"worst_late_ms\": %.1f}\n",
+	       real_time ? "true" : "false", atomic_load(&stalls),
+	       (double)atomic_load(&worst_late_us) / 1000);
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
 	bool served;
 
+	if (argc == 3 && strcmp(argv[1], "control") == 0)
+		return be_control(argv[2]);
 	choose_service(argc, argv);
 	if (!service) {
 		fprintf(stderr,
-			"usage: honest pool WHERE USER SECRET-FILE | store WHERE | block URL\n");
+			"usage: honest [--busy] pool WHERE USER SECRET-FILE [tls] | store WHERE "
+			"[TOKEN-FILE]\n"
+			"       | block URL [USER SECRET-FILE], or honest control STALL_MS\n");
 		return 2;
 	}
 	if (!start_controls())
@@ -402,11 +491,6 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	served = run_until_told();
 	service->close();
-	printf("{\"operations\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"lost\": %" PRIu64
-	       ", \"reopened\": %u, \"worst_ms\": %.1f, \"worst_own_ms\": %.1f"
-	       ", \"worst_late_ms\": %.1f, \"stalls\": %u}\n",
-	       result.operations, result.wrong, result.lost, result.reopened,
-	       (double)result.worst_us / 1000, (double)result.worst_own_us / 1000,
-	       (double)atomic_load(&worst_late_us) / 1000, atomic_load(&stalls));
+	print_result();
 	return served ? 0 : 1;
 }
