@@ -27,6 +27,16 @@ async function everyPage(stage, look) {
   }
 }
 
+/* Changes the answers of the API to a page. */
+async function change(page, path, fn) {
+  await page.route(`**/api/v1${path}`, async (route) => {
+    const fetched = await route.fetch().then(async (response) => ({ response, body: await response.json() })).catch(() => null);
+    if (!fetched) return; /* the page is being closed */
+    const { response, body } = fetched;
+    await route.fulfill({ response, json: response.ok() ? fn(body) : body });
+  });
+}
+
 const background = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
 
 await play({
@@ -67,6 +77,27 @@ await play({
       await notScrollSideways(page, `at ${width}`);
       await cutNoColumn(page, `at ${width}`);
     }
+    await page.context().close();
+  },
+
+  /* A browser needs long for thousands of rows that change each second. */
+  async many_queue_pairs_are_shown_in_parts({ browser, world }) {
+    const page = await open(browser, "about:blank");
+    const many = (c) => Array.from({ length: 120 }, (_, i) => ({ ...c, pid: 1, program: "many", qpn: i + 1 }));
+    await change(page, "/connections*", (body) => ({ ...body, connections: many(body.connections[0]) }));
+    await page.goto(world.url("connections"));
+    const rows = page.locator("tbody tr");
+    const more = page.getByRole("button", { name: "Show more" });
+    await more.waitFor();
+    assert.equal(await rows.count(), 50);
+    await page.getByRole("button", { name: "Queue pair" }).click();
+    await page.getByRole("button", { name: "Queue pair" }).click();
+    await until("the order is that of all of them", async () => (await rows.first().locator("th").textContent()) === "120");
+    await more.click();
+    await until("100 rows", async () => (await rows.count()) === 100);
+    await more.click();
+    await until("all rows", async () => (await rows.count()) === 120);
+    assert.equal(await more.count(), 0);
     await page.context().close();
   },
 

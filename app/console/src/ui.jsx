@@ -6,6 +6,7 @@ import { Fragment } from "preact";
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons.jsx";
 import { subject, useLink, useSubject } from "./live.js";
+import { whole } from "./units.js";
 
 const joined = (...names) => names.filter(Boolean).join(" ");
 
@@ -330,10 +331,11 @@ function useTight(frame) {
 
 /*
  * dense: for many columns. columns: [{head, cell(row), number, sort(row), class}]. On a narrow screen each row is a block, and each cell says its
- * head. Sorted by a click on a head that can be.
+ * head. Sorted by a click on a head that can be. shown: renders only so many rows, the first ones in the order, with a button for more.
  */
-export function Table({ caption, columns, rows, keyOf, rowClass, dense }) {
+export function Table({ caption, columns, rows, keyOf, rowClass, dense, shown = Infinity }) {
   const [order, setOrder] = useState(null);
+  const [most, setMost] = useState(shown);
   const frame = useRef(null);
   const small = useNarrow(dense ? NARROW_DENSE : NARROW);
   const tight = useTight(frame);
@@ -344,7 +346,7 @@ export function Table({ caption, columns, rows, keyOf, rowClass, dense }) {
     setOrder((now) => (now?.at !== at ? { at, way: columns[at].number ? -1 : 1 } : now.way === (columns[at].number ? -1 : 1) ? { at, way: -now.way } : null));
   }
 
-  return (
+  const table = (
     <div ref={frame} class={joined("table-frame", dense && "dense", narrow && "blocks")}>
       <table>
         <caption class="sr">{caption}</caption>
@@ -364,7 +366,7 @@ export function Table({ caption, columns, rows, keyOf, rowClass, dense }) {
           </tr>
         </thead>
         <tbody>
-          {sorted.map((row) => (
+          {sorted.slice(0, most).map((row) => (
             <tr key={keyOf(row)} class={rowClass?.(row)}>
               {columns.map((c, i) =>
                 i === 0 ? (
@@ -377,6 +379,14 @@ export function Table({ caption, columns, rows, keyOf, rowClass, dense }) {
         </tbody>
       </table>
     </div>
+  );
+  return (
+    <>
+      {table}
+      {rows.length > most && (
+        <p class="more"><Button local onClick={() => setMost(most * 2)}>Show more</Button> <span class="muted small">{whole(most)} of {whole(rows.length)}</span></p>
+      )}
+    </>
   );
 }
 

@@ -8,6 +8,8 @@ import { useFeed } from "../live.js";
 import { Address, Badge, Card, Empty, Encryption, Fed, PageHead, SearchBox, Table } from "../ui.jsx";
 import { bytes, bytesRate, count, micros, quantile, rate } from "../units.js";
 
+const SHOWN = 50; /* rows of a process: a browser needs long for thousands that change each second */
+
 const stateKinds = { RTS: "good", ERR: "bad", SQE: "warn", CLOSING: "warn", TERMINATE: "bad" };
 
 export const keyOf = (c) => `${c.pid}/${c.qpn}`;
@@ -91,7 +93,7 @@ export function Connections() {
       <Fed feed={feed} lines={6}>
         {() => groups.length ? groups.map((g) => (
           <Card key={g.pid} title={`${g.program ?? "Program"}, process ${g.pid}`} note={`${g.list.length} ${g.list.length === 1 ? "queue pair" : "queue pairs"}`} flush>
-            <Table caption={`Queue pairs of ${g.program}, process ${g.pid}`} columns={columns} rows={g.list} keyOf={keyOf} dense />
+            <Table caption={`Queue pairs of ${g.program}, process ${g.pid}`} columns={columns} rows={g.list} keyOf={keyOf} shown={SHOWN} dense />
           </Card>
         )) : (
           <Card>

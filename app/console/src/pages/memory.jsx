@@ -60,7 +60,6 @@ function Regions() {
   const feed = useFeed("/regions", 2000);
   const [search, setSearch] = useState("");
   const [whom, setWhom] = useState("all");
-  const [most, setMost] = useState(SHOWN);
   const nameOf = useProgramNames();
   const all = listOf(feed.data, "regions").map((r) => ({ ...r, program: nameOf(r) }));
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -75,10 +74,7 @@ function Regions() {
       <Card title="Regions and STags" note={`${shown.length} of ${all.length}`} flush>
         <Fed feed={feed} lines={6}>
           {() => shown.length ? (
-            <>
-              <Table caption="Regions" columns={regionColumns} rows={shown.slice(0, most)} keyOf={regionKey} />
-              {shown.length > most && <p class="more"><Button local onClick={() => setMost(most * 2)}>Show more</Button></p>}
-            </>
+            <Table caption="Regions" columns={regionColumns} rows={shown} keyOf={regionKey} shown={SHOWN} />
           ) : (
             <Empty icon="memory" title={all.length ? "No match" : "No memory is registered"}>{!all.length && <p>Processes that use the adapter register memory that peers may access. Processes of other users are not shown.</p>}</Empty>
           )}
