@@ -165,4 +165,19 @@ await play({
     });
     await page.locator(".events li", { hasText: "x" }).first().waitFor();
   },
+
+  async values_cannot_be_opened_while_stagd_is_gone(stage) {
+    const { world } = stage;
+    await inSync(world);
+    await world.put("kept", "x");
+    const page = await stage.at("pool");
+    const name = page.getByRole("button", { name: "kept", exact: true });
+    await name.waitFor();
+    assert.ok(await name.isEnabled());
+    await world.kill("main");
+    await until("its name is off", () => name.isDisabled());
+    await beAccessible(page, "values without stagd");
+    world.run("main");
+    await until("its name is on again", () => name.isEnabled());
+  },
 }, { token: TOKEN });

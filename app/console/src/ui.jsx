@@ -149,6 +149,12 @@ export function IconButton({ icon, label, kind = "", local, ...rest }) {
   );
 }
 
+/* A button that looks like a link, in a text or a table. */
+export function LinkButton({ local, children, ...rest }) {
+  const off = useOff(local, rest.disabled, rest.title);
+  return <button type="button" class="link-button break" {...rest} {...off}>{children}</button>;
+}
+
 /* A choice of a few. options: [[value, label], …] */
 export function Choice({ label, options, value, onChange, hidden }) {
   const name = useId();

@@ -4,7 +4,7 @@
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, getValue, listOf, part, putValue, removeValue } from "../api.js";
-import { Badge, Button, Card, Dialog, Empty, Field, FormDialog, IconButton, Mono, Problem, SearchBox, say, Skeleton, Table, TextField } from "../ui.jsx";
+import { Badge, Button, Card, Dialog, Empty, Field, FormDialog, IconButton, LinkButton, Mono, Problem, SearchBox, say, Skeleton, Table, TextField } from "../ui.jsx";
 import { bytes, whole } from "../units.js";
 
 /* A name may be any bytes; one that is not UTF-8 is shown percent-encoded. */
@@ -215,7 +215,7 @@ export function Values({ pool }) {
   const close = () => setOpen(null);
   const openAs = (kind, v) => setOpen({ kind, name: nameOf(v), path: v.path });
   const columns = [
-    { head: "Name", sort: nameOf, cell: (v) => <button type="button" class="link-button break" onClick={() => openAs("look", v)}>{nameOf(v)}</button> },
+    { head: "Name", sort: nameOf, cell: (v) => <LinkButton onClick={() => openAs("look", v)}>{nameOf(v)}</LinkButton> },
     { head: "Size", number: true, sort: (v) => v.length, cell: (v) => bytes(v.length) },
     { head: "Version", number: true, sort: (v) => v.version, cell: (v) => <Mono>{v.version}</Mono> },
     { head: "", class: "actions", cell: (v) => <IconButton icon="trash" label={`Remove ${nameOf(v)}`} onClick={() => openAs("remove", v)} /> },
