@@ -86,14 +86,41 @@ export async function notScrollSideways(page, where) {
   }, LAYOUT_MS);
 }
 
-/* Checks that no table is wider than its frame: what is cut off is not seen. */
+/*
+ * Finds texts and buttons that are cut off by their frame: cells of tables, titles of cards and of the page. By their boxes: what is too long on the left
+ * does not make its frame scroll.
+ */
+function findCut() {
+  const BLUR = 1; /* px: boxes are fractions, clientWidth is whole */
+  const cells = [...document.querySelectorAll(".table-frame :is(td, th[scope=row])")].map((cell) => [cell, cell.closest(".table-frame")]);
+  const titles = [...document.querySelectorAll(".card-head > div, .page-head > div")].map((title) => [title, title.closest(".card, main")]);
+  const range = document.createRange();
+  return [...cells, ...titles].flatMap(([content, frame]) => {
+    range.selectNodeContents(content);
+    const is = range.getBoundingClientRect();
+    const room = frame.getBoundingClientRect();
+    const fits = is.width === 0 || (is.left >= room.left - BLUR && is.right <= room.right + BLUR);
+    return fits ? [] : [`${content.textContent.slice(0, 80)}: ${is.left} to ${is.right} px in ${room.left} to ${room.right}`];
+  });
+}
+
+/* Checks that no table is wider than its frame, and that no cell or title is cut: what is cut off is not seen. */
 export async function cutNoColumn(page, where) {
-  const cut = () => page.locator(".table-frame").evaluateAll((frames) => frames.filter((f) => f.scrollWidth > f.clientWidth)
+  const wide = () => page.locator(".table-frame").evaluateAll((frames) => frames.filter((f) => f.scrollWidth > f.clientWidth)
     .map((f) => `${f.querySelector("caption").textContent}: ${f.scrollWidth} px in ${f.clientWidth}`));
-  await until(`no column is cut on ${where}`, async () => {
-    assert.deepEqual(await cut(), []);
+  await until(`nothing is cut on ${where}`, async () => {
+    assert.deepEqual([...await wide(), ...await page.evaluate(findCut)], []);
     return true;
   }, LAYOUT_MS);
+}
+
+/* Checks the layout of the page that is open on a phone, a tablet and a screen. */
+export async function fitEveryScreen(page, where) {
+  for (const width of [360, 768, 1920, 1280]) {
+    await page.setViewportSize({ width, height: 900 });
+    await notScrollSideways(page, `${where} at ${width}`);
+    await cutNoColumn(page, `${where} at ${width}`);
+  }
 }
 
 /*

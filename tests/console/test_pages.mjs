@@ -2,7 +2,7 @@
 /*
  * test_pages.mjs - every page of the console: light, dark, narrow, by keyboard, with a screen reader.
  */
-import { assert, beAccessible, beAccessibleInDark, cutNoColumn, notScrollSideways, open, pages, play, until } from "./stage.mjs";
+import { assert, beAccessible, beAccessibleInDark, fitEveryScreen, open, pages, play, until, visit } from "./stage.mjs";
 
 /* An element that a page has once its data is loaded. */
 const filled = {
@@ -51,32 +51,39 @@ await play({
   },
 
   async every_page_fits_every_screen(stage) {
-    await everyPage(stage, async (page, name) => {
-      for (const width of [360, 768, 1920, 1280]) {
-        await page.setViewportSize({ width, height: 900 });
-        await notScrollSideways(page, `${name} at ${width}`);
-        await cutNoColumn(page, `${name} at ${width}`);
-      }
-    });
+    await everyPage(stage, fitEveryScreen);
   },
 
-  /* Other processes choose what they say of themselves. */
+  /* Other processes choose what they say of themselves, and people the names. */
   async the_longest_values_fit_every_screen({ browser, world }) {
     const page = await open(browser, "about:blank");
+    const long = (letter) => letter.repeat(63);
     const address = "[fe80::ffff:ffff:ffff:ffff%enp0s31f6np0]:65535";
     const lengthen = (c) => ({ ...c, program: "p".repeat(64), kind: "remote-memory", local: address, peer: address, tls: { version: "TLSv1.3", cipher: "TLS_AES_256_GCM_SHA384" }, sq: [65535, 65536] });
-    await page.route("**/api/v1/connections*", async (route) => {
-      const response = await route.fetch();
-      const body = await response.json();
-      await route.fulfill({ response, json: { ...body, connections: body.connections.map(lengthen) } });
-    });
+    const net = "net:2001:db8:ffff:ffff:ffff:ffff:ffff:ffff/128:write";
+    const heap = { name: long("H"), size: 1 << 20, blocks: 3, block_bytes: 1 << 20, allocations: 7, allocated_bytes: 4096, processes: [], dead_processes: 0 };
+    const renameNode = (n) => ({ ...n, name: n.name.toUpperCase().repeat(63), address });
+    await change(page, "/connections*", (body) => ({ ...body, connections: body.connections.map(lengthen) }));
+    await change(page, "/heaps*", (body) => ({ ...body, heaps: [heap] }));
+    await change(page, "/pools", (body) => ({ ...body, pools: body.pools.map((p) => ({ ...p, primary: p.primary?.toUpperCase().repeat(63), nodes: p.nodes?.map(renameNode) })) }));
+    await change(page, "/stores", (body) => ({ ...body, stores: body.stores.map((s) => ({ ...s, name: long("S"), partitions: s.partitions.map((p) => ({ ...p, name: long(p.name[0].toUpperCase()), rights: [`user:${long("u")}:read`, net] })) })) }));
     await page.goto(world.url("connections"));
-    await page.getByText(address).first().waitFor();
-    for (const width of [360, 768, 1920, 1280]) {
-      await page.setViewportSize({ width, height: 900 });
-      await notScrollSideways(page, `at ${width}`);
-      await cutNoColumn(page, `at ${width}`);
+    for (const [place, text] of [["connections", address], ["memory", long("H")], ["storage", net], ["pool", /Make (A{63}|B{63}) primary/], ["overview", long("A")]]) {
+      await visit(page, place);
+      await page.getByText(text).first().waitFor();
+      await fitEveryScreen(page, place);
     }
+    await page.context().close();
+  },
+
+  async dialogs_with_the_longest_names_fit_a_phone({ browser, world }) {
+    const page = await open(browser, "about:blank", { viewport: { width: 360, height: 740 } });
+    const name = "S".repeat(63);
+    await change(page, "/stores", (body) => ({ ...body, stores: body.stores.map((s) => ({ ...s, name })) }));
+    await page.goto(world.url("storage"));
+    await page.getByRole("button", { name: `Stop serving store ${name}` }).click();
+    const [wide, room] = await page.getByRole("dialog").evaluate((d) => [d.scrollWidth, d.clientWidth]);
+    assert.ok(wide <= room, `the dialog is ${wide} px wide in ${room}`);
     await page.context().close();
   },
 
