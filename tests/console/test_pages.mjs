@@ -136,6 +136,21 @@ await play({
     await page.context().close();
   },
 
+  /* A browser on a busy machine loses some. */
+  async colours_and_layout_follow_without_an_event_of_their_change({ browser, world }) {
+    const page = await open(browser, "about:blank");
+    await page.addInitScript(() => {
+      MediaQueryList.prototype.addEventListener = () => {};
+    });
+    await page.goto(world.url("storage"));
+    await filled.storage(page).waitFor();
+    await page.emulateMedia({ colorScheme: "dark" });
+    await until("dark", () => page.evaluate(() => document.documentElement.dataset.theme === "dark"));
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.locator(".table-frame.blocks").first().waitFor();
+    await page.context().close();
+  },
+
   async it_can_be_used_by_keyboard_alone({ browser, world }) {
     const page = await open(browser, world.url());
     const focused = () => page.evaluate(() => document.activeElement.textContent.trim() || document.activeElement.getAttribute("aria-label"));

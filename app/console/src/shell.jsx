@@ -15,7 +15,7 @@ import { Memory } from "./pages/memory.jsx";
 import { Overview } from "./pages/overview.jsx";
 import { Pool } from "./pages/pool.jsx";
 import { Storage } from "./pages/storage.jsx";
-import { Button, Dialog, Dot, Field, IconButton, Problem, Toasts, useTick } from "./ui.jsx";
+import { Button, Dialog, Dot, Field, IconButton, Problem, Toasts, useMedia, useTick } from "./ui.jsx";
 import { seconds } from "./units.js";
 
 const pages = [
@@ -57,12 +57,7 @@ const system = matchMedia("(prefers-color-scheme: dark)");
 
 function useTheme() {
   const [wish, setWish] = useState(localStorage.getItem("stag-theme") ?? "auto");
-  const [dark, setDark] = useState(system.matches);
-  useEffect(() => {
-    const changed = () => setDark(system.matches);
-    system.addEventListener("change", changed);
-    return () => system.removeEventListener("change", changed);
-  }, []);
+  const dark = useMedia(system);
   const theme = wish === "auto" ? (dark ? "dark" : "light") : wish;
   document.documentElement.dataset.theme = theme;
   const turn = () => {

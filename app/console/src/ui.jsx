@@ -3,7 +3,7 @@
  * ui.jsx - general components of pages. They know nothing of stag.
  */
 import { Fragment } from "preact";
-import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons.jsx";
 import { subject, useLink, useSubject } from "./live.js";
 import { whole } from "./units.js";
@@ -299,6 +299,16 @@ export function FormDialog({ title, action, kind = "primary", save, onClose, chi
   );
 }
 
+/* Whether a media query matches. Each render reads it: on a busy machine Chromium was seen to change it without an event. */
+export function useMedia(query) {
+  const [, again] = useReducer((n) => n + 1, 0);
+  useLayoutEffect(() => {
+    query.addEventListener("change", again);
+    return () => query.removeEventListener("change", again);
+  }, [query]);
+  return query.matches;
+}
+
 /* ---- tables ----------------------------------------------------------------------------------------- */
 
 const NARROW = 760; /* px: a narrower screen has no room for a table */
@@ -306,14 +316,7 @@ const NARROW_DENSE = 1240;
 
 /* Whether the screen is at most this wide. */
 function useNarrow(px) {
-  const query = useMemo(() => matchMedia(`(max-width: ${px}px)`), [px]);
-  const [narrow, set] = useState(query.matches);
-  useEffect(() => {
-    const changed = () => set(query.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, [query]);
-  return narrow;
+  return useMedia(useMemo(() => matchMedia(`(max-width: ${px}px)`), [px]));
 }
 
 /* Whether a table once needed more room than its frame has, whatever the width of the screen: values of other processes can be long. */
