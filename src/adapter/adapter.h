@@ -8,7 +8,9 @@
  *
  * x.h declares what x.c exports. Some files share a header:
  *
- *   device.h pd.h config.h          the device, contexts, protection domains, the environment
+ *   device.h pd.h config.h          the devices, contexts, protection domains, the environment
+ *   face.h                          what differs between stag0 and roce0: face.c gid.h port.h roce_qp.h
+ *                                   qp_moves.h reach.h rc.h ud.h
  *   keys.h guard.h mr.h mw.h        STags, and the memory behind them
  *   one_shot.h ledger.h             STags that go with sends
  *   cq.h channel.h claim.h          completions, and which thread makes progress for them
@@ -51,12 +53,15 @@
 #include "adapter/cq.h"
 #include "adapter/device.h"
 #include "adapter/engine.h"
+#include "adapter/face.h"
+#include "adapter/gid.h"
 #include "adapter/keys.h"
 #include "adapter/ledger.h"
 #include "adapter/mr.h"
 #include "adapter/mw.h"
 #include "adapter/one_shot.h"
 #include "adapter/pd.h"
+#include "adapter/port.h"
 #include "adapter/qp.h"
 #include "adapter/sq.h"
 #include "adapter/srq.h"

@@ -3,9 +3,11 @@
 #include "adapter/config.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
+#include "adapter/device.h"
 #include "base/log.h"
 
 static struct stag_config cfg;
@@ -86,6 +88,34 @@ static enum tls_mode env_tls(void)
 	return env_word("STAG_TLS", tls_words, 3, env_text("STAG_TLS") ? TLS_REQUIRED : TLS_OFF);
 }
 
+static const char *const device_words[] = {"iwarp", "roce", "both"};
+
+static unsigned env_devices(void)
+{
+	static const unsigned faces[] = {1u << FACE_IWARP, 1u << FACE_ROCE,
+					 1u << FACE_IWARP | 1u << FACE_ROCE};
+
+	return faces[env_word("STAG_DEVICE", device_words, 3, 0)];
+}
+
+/* Reads "first-last". */
+static void env_ports(struct stag_config *c)
+{
+	const char *v = env_text("STAG_PORTS");
+	unsigned first, last;
+	char end;
+
+	if (!v)
+		return;
+	if (sscanf(v, "%5u-%5u%c", &first, &last, &end) != 2 || first == 0 || last > 65535 ||
+	    first > last) {
+		log_warn("STAG_PORTS=%s is not a range of ports (4800-4863); any port is used", v);
+		return;
+	}
+	c->first_port = (uint16_t)first;
+	c->last_port = (uint16_t)last;
+}
+
 static void read_environment(void)
 {
 	cfg = (struct stag_config){
@@ -109,7 +139,9 @@ static void read_environment(void)
 		.tls_name = env_text("STAG_TLS_NAME"),
 		.tls_kernel = env_bool("STAG_TLS_KERNEL", false),
 		.live = env_bool("STAG_LIVE", true),
+		.devices = env_devices(),
 	};
+	env_ports(&cfg);
 }
 
 const struct stag_config *config(void)

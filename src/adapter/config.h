@@ -6,6 +6,7 @@
 #define STAG_CONFIG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "tls/tls.h"
 #include "wire/wire.h"
@@ -38,8 +39,10 @@ struct stag_config {
 	enum tls_mode tls;	/* STAG_TLS: off, allowed or required (default off) */
 	/* STAG_TLS_CERT, _KEY, _CA, _PSK: files; STAG_TLS_NAME: of servers; NULL: not set */
 	const char *tls_cert, *tls_key, *tls_ca, *tls_psk, *tls_name;
-	bool tls_kernel; /* STAG_TLS_KERNEL: let the kernel encrypt, if it can (default off) */
-	bool live;	 /* STAG_LIVE: other processes may query this one (default on) */
+	bool tls_kernel;  /* STAG_TLS_KERNEL: let the kernel encrypt, if it can (default off) */
+	unsigned devices; /* STAG_DEVICE: a bit for each enum face that is listed (default iwarp) */
+	uint16_t first_port, last_port; /* STAG_PORTS: of roce0's queue pairs; 0: any */
+	bool live; /* STAG_LIVE: other processes may query this one (default on) */
 };
 
 const struct stag_config *config(void);

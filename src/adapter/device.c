@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* device.c - the device stag0: its attributes, its contexts and their asynchronous events. */
+/* device.c - the devices: their attributes, their contexts and the asynchronous events of these. */
 #include "adapter/device.h"
 
 #include <assert.h>
@@ -15,28 +15,40 @@
 
 #include "adapter/config.h"
 #include "adapter/cq.h"
+#include "adapter/face.h"
 #include "adapter/qp.h"
 #include "adapter/srq.h"
 #include "base/log.h"
 
-static struct stag_device the_device = {
-	.ibv =
-		{
-			.node_type = IBV_NODE_RNIC,
-			.transport_type = IBV_TRANSPORT_IWARP,
-			.name = "stag0",
-			.dev_name = "stag0",
-		},
+static struct stag_device devices[FACES] = {
+	[FACE_IWARP] = {.ibv =
+				{
+					.node_type = IBV_NODE_RNIC,
+					.transport_type = IBV_TRANSPORT_IWARP,
+					.name = "stag0",
+					.dev_name = "stag0",
+				},
+			.face = FACE_IWARP},
+	[FACE_ROCE] = {.ibv =
+			       {
+				       .node_type = IBV_NODE_CA,
+				       .transport_type = IBV_TRANSPORT_IB,
+				       .name = "roce0",
+				       .dev_name = "uverbs200", /* real ones count from 0 */
+				       .dev_path = "/sys/class/infiniband_verbs/uverbs200",
+				       .ibdev_path = "/sys/class/infiniband/roce0",
+			       },
+		       .face = FACE_ROCE},
 };
 
-struct stag_device *stag_device(void)
+struct stag_device *stag_device(enum face face)
 {
-	return &the_device;
+	return &devices[face];
 }
 
 /* ---- contexts ---- */
 
-int ctx_create(struct stag_ctx **out)
+int ctx_create(enum face face, struct stag_ctx **out)
 {
 	struct stag_ctx *ctx = calloc(1, sizeof(*ctx));
 	struct ibv_context *c;
@@ -47,7 +59,7 @@ int ctx_create(struct stag_ctx **out)
 	c = &ctx->v.context;
 	ctx->v.sz = sizeof(ctx->v);
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
-	c->device = &the_device.ibv;
+	c->device = &devices[face].ibv;
 	c->num_comp_vectors = 1;
 	c->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	c->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -310,16 +322,18 @@ static void query_basic(struct ibv_device_attr *a)
 	a->phys_port_cnt = 1;
 }
 
-void device_query(struct ibv_device_attr_ex *attr)
+void device_query(enum face face, struct ibv_device_attr_ex *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	query_basic(&attr->orig_attr);
+	if (face == FACE_ROCE)
+		face_roce_attr(&attr->orig_attr);
 	attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
 	attr->completion_timestamp_mask = UINT64_MAX;
 	attr->hca_core_clock = 1000000; /* kHz: time stamps count nanoseconds */
 }
 
-void device_query_port(struct ibv_port_attr *a)
+void device_query_port(enum face face, struct ibv_port_attr *a)
 {
 	memset(a, 0, sizeof(*a));
 	a->state = IBV_PORT_ACTIVE;
@@ -332,6 +346,8 @@ void device_query_port(struct ibv_port_attr *a)
 	a->active_speed = 32; /* EDR */
 	a->phys_state = 5;    /* link up */
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
+	if (face == FACE_ROCE)
+		face_roce_port(a);
 }
 
 void device_gid(unsigned index, union ibv_gid *gid)

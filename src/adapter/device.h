@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* device.h - the device, its contexts, and its attributes. */
+/*
+ * device.h - the devices, their contexts, and their attributes.
+ *
+ * One adapter has two faces: stag0 is an iWARP adapter, roce0 a RoCE adapter. Most of the adapter does not know
+ * which one a program uses; face.h has the list of what differs.
+ */
 #ifndef STAG_DEVICE_H
 #define STAG_DEVICE_H
 
@@ -26,9 +31,13 @@
 #define STAG_MAX_PRIVATE (255 - MPA_ENHANCED_LEN - MPA_EXT_LEN)
 #define STAG_FAST_MR_SGE 512
 
+enum face { FACE_IWARP, FACE_ROCE };
+#define FACES 2
+
 struct stag_device {
 	struct ibv_device ibv; /* first; */
 	uint8_t tail[1024];    /* zeroes: provider libraries look behind ibv_device */
+	enum face face;
 };
 
 struct async_item { /* an asynchronous event that waits to be fetched */
@@ -49,13 +58,18 @@ static inline struct stag_ctx *to_stag_ctx(struct ibv_context *c)
 	return container_of(c, struct stag_ctx, v.context);
 }
 
-struct stag_device *stag_device(void); /* the only one; valid for the process's life */
+static inline enum face face_of(const struct ibv_context *c)
+{
+	return ((const struct stag_device *)c->device)->face;
+}
+
+struct stag_device *stag_device(enum face face); /* valid for the process's life */
 
 /*
  * Creates a context without the function pointers of v, which src/verbs sets. async_fd is a
  * semaphore eventfd.
  */
-int ctx_create(struct stag_ctx **out);
+int ctx_create(enum face face, struct stag_ctx **out);
 /* drops the program's reference; PDs, CQs and channels keep theirs */
 void ctx_destroy(struct stag_ctx *ctx);
 void ctx_get(struct stag_ctx *ctx);
@@ -85,9 +99,9 @@ struct acks {
  */
 void wait_for_acks(const struct acks *a, const char *name);
 
-void device_query(struct ibv_device_attr_ex *attr);
-void device_query_port(struct ibv_port_attr *attr);
-void device_gid(unsigned index, union ibv_gid *gid);
+void device_query(enum face face, struct ibv_device_attr_ex *attr);
+void device_query_port(enum face face, struct ibv_port_attr *attr);
+void device_gid(unsigned index, union ibv_gid *gid); /* of stag0; those of roce0: gid.h */
 #define STAG_GID_COUNT 1
 void device_counters(struct stagdv_counters *c); /* totals, live queue pairs included */
 extern struct stag_totals {

@@ -24,8 +24,10 @@
 
 #include "adapter/claim.h"
 #include "adapter/device.h"
+#include "adapter/gid.h"
 #include "adapter/live.h"
 #include "adapter/misuse.h"
+#include "adapter/port.h"
 #include "adapter/qp.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -707,6 +709,8 @@ static void forget_after_fork(void)
 	lock_init(&engine.queue_lock);
 	keys_after_fork();
 	qp_table_after_fork();
+	port_after_fork();
+	gid_after_fork();
 	live_after_fork();
 	misuse_after_fork();
 	atomic_store(&engine.owner, (pthread_t)0);

@@ -301,7 +301,7 @@ static void tell_who(struct live_text *t)
 	snprintf(program, sizeof(program), "%s", program_invocation_short_name);
 	text_add(t, "{\"version\":1,\"pid\":%d,\"uid\":%u,\"program\":", getpid(), geteuid());
 	text_add_string(t, program);
-	text_add(t, ",\"device\":\"%s\",\"now_ns\":%llu", stag_device()->ibv.name,
+	text_add(t, ",\"device\":\"%s\",\"now_ns\":%llu", stag_device(FACE_IWARP)->ibv.name,
 		 (unsigned long long)clock_ns());
 }
 

@@ -18,15 +18,19 @@
 #include "adapter/mirror.h"
 #include "adapter/misuse.h"
 #include "adapter/pd.h"
+#include "adapter/port.h"
+#include "adapter/rc.h"
+#include "adapter/roce_qp.h"
 #include "adapter/srq.h"
 #include "adapter/store.h"
+#include "adapter/ud.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 /* ---- states ---- */
 
 /* The only writer of ibv_qp.state, after creation. Posting reads it without the lock, and the program may. */
-static void show_state(struct stag_qp *qp, enum ibv_qp_state state)
+void qp_show_state(struct stag_qp *qp, enum ibv_qp_state state)
 {
 	assert(qp_tx_locked(qp));
 	__atomic_store_n(&qp->ibv.state, state, __ATOMIC_RELAXED);
@@ -38,7 +42,7 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 {
 	static const bool legal[4][4] = {
 		[QP_IDLE] = {[QP_RTS] = true, [QP_ERROR] = true},
-		[QP_RTS] = {[QP_CLOSING] = true, [QP_ERROR] = true},
+		[QP_RTS] = {[QP_IDLE] = true, [QP_CLOSING] = true, [QP_ERROR] = true},
 		[QP_CLOSING] = {[QP_ERROR] = true},
 		[QP_ERROR] = {[QP_IDLE] = true},
 	};
@@ -48,10 +52,14 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 
 	assert(qp_tx_locked(qp));
 	assert(legal[from][to]);
+	assert(qp_is_roce(qp) || from != QP_RTS || to != QP_IDLE); /* without its stream */
 	(void)legal;
 	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);
 	atomic_store(&qp->state, to);
-	show_state(qp, shown[to]);
+	if (!qp_is_roce(qp))
+		qp_show_state(qp, shown[to]);
+	else if (to == QP_ERROR)
+		qp_show_state(qp, IBV_QPS_ERR);
 }
 
 const char *qp_state_word(enum ibv_qp_state state)
@@ -176,7 +184,7 @@ static void set_attributes(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
 	qp->ibv.send_cq = a->send_cq;
 	qp->ibv.recv_cq = a->recv_cq;
 	qp->ibv.srq = a->srq;
-	qp->ibv.qp_type = IBV_QPT_RC;
+	qp->ibv.qp_type = a->qp_type;
 	qp->ibv.state = IBV_QPS_RESET;
 }
 
@@ -187,6 +195,52 @@ static void hold_parts(struct stag_qp *qp, int by)
 	atomic_fetch_add(&qp->rcq->users, by);
 	if (qp->srq)
 		atomic_fetch_add(&qp->srq->users, by);
+}
+
+/* Undoes enroll(). */
+static void strike_off(struct stag_qp *qp)
+{
+	assert(engine_locked());
+	qp_table_remove(qp);
+	if (!qp_is_roce(qp))
+		return;
+	if (qp->rc)
+		rc_destroy(qp);
+	else
+		ud_destroy(qp);
+	port_leave(qp);
+}
+
+static int enroll_roce(struct stag_qp *qp)
+{
+	int err = port_take(qp);
+
+	assert(engine_locked());
+	if (err)
+		return err;
+	err = qp->ibv.qp_type == IBV_QPT_UD ? ud_create(qp) : rc_create(qp);
+	if (err)
+		port_leave(qp);
+	return err;
+}
+
+/* Gives the queue pair its number, and what its face adds. */
+static int enroll(struct stag_qp *qp, enum face face)
+{
+	int err = face == FACE_ROCE ? engine_start() : 0;
+
+	if (err)
+		return err;
+	engine_lock();
+	if (face == FACE_ROCE)
+		err = enroll_roce(qp);
+	if (!err) {
+		err = qp_table_add(qp);
+		if (err && qp_is_roce(qp))
+			strike_off(qp);
+	}
+	engine_unlock();
+	return err;
 }
 
 int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct stag_qp **out)
@@ -215,9 +269,7 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 	set_attributes(qp, attr);
 	qp->config.cap = attr->cap;
 	qp->ibv.context = &ctx->v.context;
-	engine_lock();
-	err = qp_table_add(qp);
-	engine_unlock();
+	err = enroll(qp, face_of(&ctx->v.context));
 	if (err)
 		goto err_free_rq;
 	qp->ibv.handle = qp->ibv.qp_num;
@@ -254,7 +306,7 @@ int qp_destroy(struct stag_qp *qp)
 	leave_cq(qp->scq, &qp->progress.in_scq, qp);
 	key_unbind_qp(qp);
 	shots_orphan(qp);
-	qp_table_remove(qp);
+	strike_off(qp);
 	engine_unlock();
 	qp_drop_media(qp);
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
@@ -298,7 +350,7 @@ static bool legal_move(enum ibv_qp_state from, enum ibv_qp_state to)
 	}
 }
 
-static void to_error(struct stag_qp *qp)
+void qp_to_error(struct stag_qp *qp)
 {
 	qp_lock_both(qp);
 	if (atomic_load(&qp->state) == QP_IDLE) {
@@ -329,7 +381,7 @@ static bool drop_reports(struct stag_qp *qp)
 }
 
 /* Drops all completions and the connection. The code that made the connection is notified. */
-static void to_reset(struct stag_qp *qp)
+void qp_to_reset(struct stag_qp *qp)
 {
 	bool ended;
 
@@ -349,7 +401,11 @@ static void to_reset(struct stag_qp *qp)
 			qp_set_state(qp, QP_ERROR);
 		qp_set_state(qp, QP_IDLE);
 	}
-	show_state(qp, IBV_QPS_RESET);
+	qp_show_state(qp, IBV_QPS_RESET);
+	if (qp->rc)
+		rc_reset(qp);
+	else if (qp_is_roce(qp))
+		ud_moved(qp);
 	shots_orphan(qp);
 	qp_unlock_both(qp);
 	if (ended && qp->notify.events && qp->notify.events->disconnected)
@@ -380,10 +436,10 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 	}
 	switch (to) {
 	case IBV_QPS_ERR:
-		to_error(qp);
+		qp_to_error(qp);
 		break;
 	case IBV_QPS_RESET:
-		to_reset(qp);
+		qp_to_reset(qp);
 		break;
 	case IBV_QPS_SQD:
 		if (from == IBV_QPS_RTS && atomic_load(&qp->state) == QP_RTS)
@@ -393,7 +449,7 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 		/* The program moves the states itself; the connection will make them true. */
 		lock_acquire(&qp->tx_lock);
 		if (atomic_load(&qp->state) == QP_IDLE)
-			show_state(qp, to);
+			qp_show_state(qp, to);
 		lock_release(&qp->tx_lock);
 		break;
 	}
@@ -402,6 +458,8 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 
 int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
+	if (qp_is_roce(qp))
+		return roce_qp_modify(qp, attr, mask);
 	if (mask &
 	    (IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_ALT_PATH)) {
 		misuse(__func__, qp->ibv.qp_num,
@@ -424,7 +482,7 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	return mask & IBV_QP_STATE ? move_to(qp, attr->qp_state) : 0;
 }
 
-void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
+static void query_iwarp(struct stag_qp *qp, struct ibv_qp_attr *attr)
 {
 	*attr = qp->config.attr;
 	lock_acquire(&qp->tx_lock);
@@ -437,13 +495,21 @@ void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_a
 	attr->path_mtu = IBV_MTU_4096;
 	attr->cap = qp->config.cap;
 	attr->port_num = 1;
+}
+
+void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
+{
+	if (qp_is_roce(qp))
+		roce_qp_query(qp, attr);
+	else
+		query_iwarp(qp, attr);
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->ibv.qp_context,
 		.send_cq = qp->ibv.send_cq,
 		.recv_cq = qp->ibv.recv_cq,
 		.srq = qp->ibv.srq,
 		.cap = qp->config.cap,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = qp->ibv.qp_type,
 		.sq_sig_all = qp->config.sig_all,
 	};
 }

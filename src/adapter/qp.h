@@ -27,8 +27,10 @@
 
 struct peer_request;
 struct qp_media;
+struct qp_port;
 struct qp_rx;
 struct qp_tx;
+struct rc;
 struct stag_cq;
 struct stag_ctx;
 struct stag_pd;
@@ -36,6 +38,7 @@ struct stag_srq;
 struct store_peer;
 struct store_qp;
 struct stream;
+struct ud;
 
 /*
  * The states of a queue pair, after RFC 5040's stream states:
@@ -45,7 +48,7 @@ struct stream;
  *    +--modify ERR-------+--fault, Terminate, reset--------+-----------------> ERROR
  *
  * ibv_qp.state follows: RESET and INIT are IDLE; RTR and RTS are RTS; SQD is
- * CLOSING; ERR is ERROR.
+ * CLOSING; ERR is ERROR. On roce0 it does not: see roce_qp.h.
  */
 enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
 
@@ -180,6 +183,11 @@ struct stag_qp {
 	uint32_t async_sent;  /* asynchronous events that the program was handed; async_lock */
 	uint32_t async_types; /* a bit for each type among them; async_lock */
 	struct list all_link; /* in the table of all queue pairs */
+	uint32_t slot;	      /* in that table */
+
+	struct qp_port *port; /* roce0: where it is reached; NULL on stag0 */
+	struct rc *rc;	      /* roce0, RC and UC: rc.h; otherwise NULL */
+	struct ud *ud;	      /* roce0, UD: ud.h; otherwise NULL */
 
 	struct {
 		int err;
@@ -190,6 +198,11 @@ struct stag_qp {
 static inline struct stag_qp *to_stag_qp(struct ibv_qp *qp)
 {
 	return (struct stag_qp *)qp;
+}
+
+static inline bool qp_is_roce(const struct stag_qp *qp)
+{
+	return qp->port;
 }
 
 /* Do the headers of long FPDUs have sums of their own (DDP_SUM)? */
@@ -231,12 +244,15 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 void qp_set_state(struct stag_qp *qp, enum qp_state to);
+void qp_show_state(struct stag_qp *qp, enum ibv_qp_state state); /* sets ibv_qp.state */
+void qp_to_error(struct stag_qp *qp);
+void qp_to_reset(struct stag_qp *qp);
 
 /* ---- qp_table.c: all of them --------------------------------------------- */
 
 int qp_table_add(struct stag_qp *qp);
 void qp_table_remove(struct stag_qp *qp);
-struct stag_qp *qp_by_num(uint32_t qpn);
+struct stag_qp *qp_by_num(uint32_t qpn); /* of stag0; those of roce0: port.h */
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c);
 void qp_table_after_fork(void); /* resets its lock in a forked child */
 void qp_table_end_all(void);	/* ends all connections, without a Terminate or FIN */

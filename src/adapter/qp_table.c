@@ -2,7 +2,7 @@
 /*
  * qp_table.c - all queue pairs of the process: their numbers and their counters.
  *
- * A number is reused after 255 other uses of its slot.
+ * A number of stag0 is reused after 255 other uses of its slot. Those of roce0 are in port.c.
  */
 #include "adapter/qp.h"
 
@@ -44,8 +44,10 @@ int qp_table_add(struct stag_qp *qp)
 		if (s == 0 || slots[s])
 			continue;
 		slots[s] = qp;
+		qp->slot = s;
 		table.hint = s + 1;
-		qp->ibv.qp_num = (uint32_t)generations[s]++ << 16 | s;
+		if (!qp_is_roce(qp))
+			qp->ibv.qp_num = (uint32_t)generations[s]++ << 16 | s;
 		list_add_tail(&table.all, &qp->all_link);
 		err = 0;
 		break;
@@ -91,7 +93,7 @@ void qp_table_remove(struct stag_qp *qp)
 
 	qp_counters(qp, &c);
 	lock_acquire(&table.lock);
-	slots[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
+	slots[qp->slot] = NULL;
 	list_del(&qp->all_link);
 	add_counters(&table.gone, &c);
 	lock_release(&table.lock);
@@ -105,7 +107,7 @@ struct stag_qp *qp_by_num(uint32_t qpn)
 	lock_acquire(&table.lock);
 	qp = slots[qpn & (QP_SLOTS - 1)];
 	lock_release(&table.lock);
-	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
+	return qp && !qp_is_roce(qp) && qp->ibv.qp_num == qpn ? qp : NULL;
 }
 
 static void shot_counters(struct shots *s, struct stagdv_counters *c)

@@ -19,7 +19,9 @@
 #include "adapter/mr.h"
 #include "adapter/mw.h"
 #include "adapter/qp.h"
+#include "adapter/rc.h"
 #include "adapter/store.h"
+#include "adapter/ud.h"
 #include "base/log.h"
 
 /* ---- refusing ---- */
@@ -96,8 +98,12 @@ void sq_publish(struct stag_qp *qp)
 		shots_orphan(qp);
 	} else if (qp->storage.store)
 		store_qp_run(qp);
-	else
+	else if (qp->rc)
+		rc_posted(qp);
+	else if (!qp_is_roce(qp))
 		qp_tx_run(qp);
+	else if (qp->ibv.state == IBV_QPS_RTS)
+		ud_run(qp);
 }
 
 /* Withdraws STags that the dropped requests were to advertise. */
@@ -329,6 +335,9 @@ bool sq_may_post(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR ||
 	    qp->ibv.state == IBV_QPS_SQD)
+		return true;
+	/* As hardware does: what is posted early waits. */
+	if (qp_is_roce(qp) && qp->ibv.state != IBV_QPS_RESET)
 		return true;
 	misuse(__func__, qp->ibv.qp_num,
 	       "qp %u: post_send in state %s: it is not connected yet, wait for "

@@ -80,9 +80,9 @@ static void fill_slots(struct verbs_context *v)
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-int context_open(struct stag_ctx **out)
+int context_open(enum face face, struct stag_ctx **out)
 {
-	int err = ctx_create(out);
+	int err = ctx_create(face, out);
 
 	if (!err)
 		fill_slots(&(*out)->v);
@@ -94,7 +94,7 @@ static int shared_err;
 
 static void open_shared(void)
 {
-	shared_err = context_open(&shared);
+	shared_err = context_open(FACE_IWARP, &shared);
 }
 
 struct ibv_context *stag_shared_context(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* device.c - the list of devices: the real ones, followed by stag0. */
+/* device.c - the list of devices: the real ones, followed by ours, which STAG_DEVICE chooses. */
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
@@ -29,6 +29,18 @@ static void free_real_list(struct ibv_device **list)
 		real()->free_device_list(list);
 }
 
+/* Many programs take the first device that they see: roce0, which more of them accept, is before stag0. */
+static int add_ours(struct ibv_device **to)
+{
+	int n = 0;
+
+	if (config()->devices & 1u << FACE_ROCE)
+		to[n++] = &stag_device(FACE_ROCE)->ibv;
+	if (config()->devices & 1u << FACE_IWARP)
+		to[n++] = &stag_device(FACE_IWARP)->ibv;
+	return n;
+}
+
 /* Set while this thread is in a real function that looks for its own devices. */
 static __thread bool real_ones_only;
 
@@ -36,7 +48,8 @@ STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	int n;
 	struct ibv_device **found = real_device_list(&n);
-	struct device_list *list = calloc(1, sizeof(*list) + (n + 2) * sizeof(list->devs[0]));
+	struct device_list *list =
+		calloc(1, sizeof(*list) + (n + FACES + 1) * sizeof(list->devs[0]));
 
 	if (!list) {
 		free_real_list(found);
@@ -46,7 +59,7 @@ STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (n)
 		memcpy(list->devs, found, n * sizeof(list->devs[0]));
 	if (!real_ones_only)
-		list->devs[n++] = &stag_device()->ibv;
+		n += add_ours(list->devs + n);
 	if (num_devices)
 		*num_devices = n;
 	errno = 0; /* the real library leaves ENOSYS where the kernel has no RDMA */
@@ -101,7 +114,7 @@ STAG_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 
 	if (!is_our_device(device))
 		return real()->get_device_guid(device);
-	device_query(&attr);
+	device_query(((struct stag_device *)device)->face, &attr);
 	return attr.orig_attr.node_guid;
 }
 
@@ -111,7 +124,7 @@ STAG_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (!is_our_device(device))
 		return real()->open_device(device);
-	FACE_RETURN(context_open(&ctx), &ctx->v.context);
+	FACE_RETURN(context_open(((struct stag_device *)device)->face, &ctx), &ctx->v.context);
 }
 
 STAG_EXPORT int ibv_close_device(struct ibv_context *context)
@@ -137,8 +150,7 @@ static bool is_our_cmd_fd(int fd)
 }
 
 /*
- * Import hands objects to another process through the kernel, which has none of ours, and no
- * iWARP provider supports it either. The real function would dereference every device in the
+ * Import hands objects to another process through the kernel, which has none of ours. The real function would dereference every device in the
  * list.
  */
 STAG_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)

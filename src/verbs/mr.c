@@ -17,7 +17,7 @@ static int on_demand_check(unsigned access)
 
 	if (!(access & IBV_ACCESS_ON_DEMAND))
 		return 0;
-	device_query(&attr);
+	device_query(FACE_IWARP, &attr);
 	if (attr.odp_caps.general_caps & IBV_ODP_SUPPORT)
 		return 0;
 	log_info("mr: on-demand paging is not supported");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* qp.c - queue pairs: reliable connected ones; iWARP has no others. */
+/* qp.c - queue pairs: reliable connected ones; on roce0 also datagrams and unreliable connected ones. */
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
@@ -8,20 +8,38 @@
 #define SUPPORTED_MASK                                                                             \
 	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 
+/* The operations that ibv_wr_*() has for a type. */
+static uint64_t supported_ops(enum ibv_qp_type type)
+{
+	uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+
+	switch (type) {
+	case IBV_QPT_UD:
+		return sends;
+	case IBV_QPT_UC:
+		return sends | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+		       IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+		       IBV_QP_EX_WITH_SEND_WITH_INV;
+	default:
+		return WR_SUPPORTED_OPS;
+	}
+}
+
 static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 {
+	uint64_t ops = supported_ops(attr->qp_type);
+
 	if (attr->comp_mask & ~(uint32_t)SUPPORTED_MASK) {
-		log_info("qp: attributes not supported by iWARP, comp_mask %#x", attr->comp_mask);
+		log_info("qp: attributes not supported, comp_mask %#x", attr->comp_mask);
 		return -EOPNOTSUPP;
 	}
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) {
-		log_info("qp: create flags %#x not supported by iWARP", attr->create_flags);
+		log_info("qp: create flags %#x not supported", attr->create_flags);
 		return -EOPNOTSUPP;
 	}
-	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-	    (attr->send_ops_flags & ~(uint64_t)WR_SUPPORTED_OPS)) {
-		log_info("qp: send operations %#llx not supported by iWARP",
-			 (unsigned long long)(attr->send_ops_flags & ~(uint64_t)WR_SUPPORTED_OPS));
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->send_ops_flags & ~ops)) {
+		log_info("qp: send operations %#llx not supported",
+			 (unsigned long long)(attr->send_ops_flags & ~ops));
 		return -EOPNOTSUPP;
 	}
 	return 0;
@@ -46,10 +64,18 @@ static int parts_check(const struct ibv_qp_init_attr_ex *attr)
 	return 0;
 }
 
-static int create_check(const struct ibv_qp_init_attr_ex *attr)
+static bool has_type(enum face face, enum ibv_qp_type type)
 {
-	if (attr->qp_type != IBV_QPT_RC) {
-		log_info("qp: type %d; iWARP has only RC", attr->qp_type);
+	if (face == FACE_ROCE && (type == IBV_QPT_UD || type == IBV_QPT_UC))
+		return true;
+	return type == IBV_QPT_RC;
+}
+
+static int create_check(enum face face, const struct ibv_qp_init_attr_ex *attr)
+{
+	if (!has_type(face, attr->qp_type)) {
+		log_info("qp: type %d; %s", attr->qp_type,
+			 face == FACE_ROCE ? "roce0 has RC, UC and UD" : "iWARP has only RC");
 		return -EOPNOTSUPP;
 	}
 
@@ -61,7 +87,7 @@ static int create_check(const struct ibv_qp_init_attr_ex *attr)
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct stag_qp *qp = NULL;
-	int err = create_check(attr);
+	int err = create_check(face_of(context), attr);
 
 	if (!err)
 		err = qp_create(to_stag_ctx(context), attr, &qp);
@@ -102,7 +128,7 @@ STAG_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int m
 {
 	if (!is_ours(qp->context))
 		return foreign_modify_qp(qp, attr, mask);
-	if ((mask & IBV_QP_PORT) && attr->port_num != 1) {
+	if (face_of(qp->context) == FACE_IWARP && (mask & IBV_QP_PORT) && attr->port_num != 1) {
 		log_info("qp %u: no port %u", qp->qp_num, attr->port_num);
 		return EINVAL;
 	}
@@ -116,7 +142,7 @@ STAG_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int ma
 		return real()->query_qp(qp, attr, mask, init);
 	qp_query(to_stag_qp(qp), attr, init);
 	/* RFC 5040 has one idle state, and an RNIC reports it as INIT. */
-	if (attr->qp_state == IBV_QPS_RESET)
+	if (face_of(qp->context) == FACE_IWARP && attr->qp_state == IBV_QPS_RESET)
 		attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
 	return 0;
 }

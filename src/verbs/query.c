@@ -3,7 +3,7 @@
  * query.c - attributes of the device, its port and its address tables.
  *
  * Structures that grow with the header come with the caller's size: no byte beyond it is
- * written. stag0 has one port, one GID and one P_Key.
+ * written. Our devices have one port and one P_Key. stag0 has one GID, roce0 has the machine's addresses (gid.c).
  */
 #include "verbs/verbs.h"
 
@@ -43,7 +43,7 @@ int verbs_query_device_ex(struct ibv_context *context,
 
 	if ((input && input->comp_mask) || size < sizeof(attr->orig_attr))
 		return EINVAL;
-	device_query(&ours);
+	device_query(face_of(context), &ours);
 	copy_sized(attr, size, &ours, sizeof(ours));
 	return 0;
 }
@@ -54,7 +54,7 @@ STAG_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_
 
 	if (!is_ours(context))
 		return real()->query_device(context, attr);
-	device_query(&ours);
+	device_query(face_of(context), &ours);
 	*attr = ours.orig_attr;
 	return 0;
 }
@@ -66,7 +66,7 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 
 	if (!is_port(port))
 		return EINVAL;
-	device_query_port(&ours);
+	device_query_port(face_of(context), &ours);
 	copy_sized(attr, size, &ours, sizeof(ours));
 	return 0;
 }
@@ -97,14 +97,40 @@ int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *val
 
 /* ---- addresses --------------------------------------------------------- */
 
-static int gid_check(unsigned port, unsigned index)
+static unsigned gid_count(const struct ibv_context *context)
+{
+	return face_of(context) == FACE_ROCE ? gid_table_len() : STAG_GID_COUNT;
+}
+
+static int gid_check(const struct ibv_context *context, unsigned port, unsigned index)
 {
 	if (!is_port(port))
 		return -EINVAL;
-	if (index < STAG_GID_COUNT)
+	if (index < gid_count(context))
 		return 0;
-	log_info("device: no GID with index %u, there are %d", index, STAG_GID_COUNT);
+	log_info("device: no GID with index %u, there are %u", index, gid_count(context));
 	return -EINVAL;
+}
+
+/* Returns false, and an entry of zeroes, if there is none at the index. */
+static bool gid_entry(const struct ibv_context *context, unsigned index, struct ibv_gid_entry *out)
+{
+	struct gid_entry found = {.ifindex = 0};
+	bool roce = face_of(context) == FACE_ROCE, filled = true;
+
+	*out = (struct ibv_gid_entry){
+		.gid_index = index,
+		.port_num = PORT,
+		/* IBV_GID_TYPE_IB is the value that the kernel reports for iWARP. */
+		.gid_type = roce ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB,
+	};
+	if (roce)
+		filled = gid_get(index, &found);
+	else
+		device_gid(index, &found.gid);
+	out->gid = found.gid;
+	out->ndev_ifindex = found.ifindex;
+	return filled;
 }
 
 STAG_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
@@ -113,59 +139,54 @@ STAG_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int ind
 	if (!is_ours(context))
 		return real()->query_gid(context, port, index, gid);
 
-	int err = gid_check(port, (unsigned)index);
+	int err = gid_check(context, port, (unsigned)index);
+	struct ibv_gid_entry entry;
 
-	if (!err)
-		device_gid((unsigned)index, gid);
-	return minus_one(err);
+	if (err)
+		return minus_one(err);
+	gid_entry(context, (unsigned)index, &entry);
+	*gid = entry.gid; /* zeroes, if the index is empty */
+	return 0;
 }
 
-/* Returns 0, neither RoCE version, as the real function does for every device without RoCE. */
+/* The result is 0 for RoCE v1 and for every device without RoCE, 1 for RoCE v2. */
 STAG_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
 				   int *type)
 {
 	if (!is_ours(context))
 		return real()->query_gid_type(context, port, index, type);
 
-	int err = gid_check(port, index);
+	int err = gid_check(context, port, index);
 
 	if (!err)
-		*type = 0;
+		*type = face_of(context) == FACE_ROCE;
 	return minus_one(err);
-}
-
-static void gid_entry(unsigned index, struct ibv_gid_entry *entry, size_t size)
-{
-	struct ibv_gid_entry ours = {
-		.gid_index = index,
-		.port_num = PORT,
-		.gid_type = IBV_GID_TYPE_IB, /* the value that the kernel reports for iWARP */
-	};
-
-	device_gid(index, &ours.gid);
-	copy_sized(entry, size, &ours, sizeof(ours));
 }
 
 STAG_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
 				  struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
+	struct ibv_gid_entry ours;
+
 	if (!is_ours(context))
 		return real()->query_gid_ex ? real()->query_gid_ex(context, port, index, entry,
 								   flags, entry_size)
 					    : EOPNOTSUPP;
 	if (flags)
 		return EOPNOTSUPP;
-
-	int err = gid_check(port, index);
-
-	if (!err)
-		gid_entry(index, entry, entry_size);
-	return -err;
+	if (gid_check(context, port, index))
+		return EINVAL;
+	if (!gid_entry(context, index, &ours))
+		return ENODATA;
+	copy_sized(entry, entry_size, &ours, sizeof(ours));
+	return 0;
 }
 
 STAG_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
 					 size_t max_entries, uint32_t flags, size_t entry_size)
 {
+	size_t n = 0;
+
 	if (!is_ours(context))
 		return real()->query_gid_table
 			       ? real()->query_gid_table(context, entries, max_entries, flags,
@@ -173,13 +194,18 @@ STAG_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 			       : -EOPNOTSUPP;
 	if (flags)
 		return -EOPNOTSUPP;
-	if (max_entries < STAG_GID_COUNT) {
-		log_info("device: room for %zu GIDs, there are %d", max_entries, STAG_GID_COUNT);
-		return -EINVAL;
+	for (unsigned i = 0; i < gid_count(context); i++) {
+		struct ibv_gid_entry ours;
+
+		if (!gid_entry(context, i, &ours))
+			continue;
+		if (n == max_entries) {
+			log_info("device: there are more GIDs than the room for %zu", max_entries);
+			return -EINVAL;
+		}
+		copy_sized((uint8_t *)entries + n++ * entry_size, entry_size, &ours, sizeof(ours));
 	}
-	for (unsigned i = 0; i < STAG_GID_COUNT; i++)
-		gid_entry(i, (void *)((uint8_t *)entries + i * entry_size), entry_size);
-	return STAG_GID_COUNT;
+	return (ssize_t)n;
 }
 
 STAG_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)

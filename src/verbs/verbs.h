@@ -117,7 +117,7 @@ const struct real_verbs *real(void); /* opens the library at the first call */
 
 static inline bool is_our_device(const struct ibv_device *device)
 {
-	return device == &stag_device()->ibv;
+	return device == &stag_device(FACE_IWARP)->ibv || device == &stag_device(FACE_ROCE)->ibv;
 }
 
 static inline bool is_ours(const struct ibv_context *context)
@@ -130,10 +130,10 @@ static inline bool is_ours(const struct ibv_context *context)
 bool real_devices_exist(void); /* read once */
 
 /*
- * Creates a context of stag0 with all its function pointers; the caller closes it with
+ * Creates a context of a device with all its function pointers; the caller closes it with
  * ctx_destroy().
  */
-int context_open(struct stag_ctx **out);
+int context_open(enum face face, struct stag_ctx **out);
 
 /* Returns the context that all rdma_cm ids share, or NULL and errno. It is never closed. */
 struct ibv_context *stag_shared_context(void);

@@ -32,7 +32,7 @@ static void async_event_can_be_dropped_while_it_is_fetched(void **state)
 	struct stag_ctx *ctx;
 	pthread_t fetcher;
 
-	assert_int_equal(ctx_create(&ctx), 0);
+	assert_int_equal(ctx_create(FACE_IWARP, &ctx), 0);
 	assert_int_equal(pthread_create(&fetcher, NULL, fetch_async_events, ctx), 0);
 	alarm(50);
 	for (int i = 0; i < ROUNDS; i++) {

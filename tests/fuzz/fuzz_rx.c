@@ -405,7 +405,7 @@ static void start(void)
 {
 	if (ctx)
 		return;
-	CHECK(ctx_create(&ctx) == 0);
+	CHECK(ctx_create(FACE_IWARP, &ctx) == 0);
 	CHECK(pd_alloc(ctx, &pd) == 0);
 	CHECK(pd_alloc(ctx, &other_pd) == 0);
 	has_disk = disk_open();

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * gid.h - the GID table of roce0: the machine's addresses.
+ *
+ * Index 0 is never empty. Global IPv4 addresses come first, then global IPv6 addresses; link-local ones, and then
+ * 127.0.0.1, only if there are no others. An address that goes leaves a hole: indices never move. Every address of the
+ * machine can be a destination, whether it is in the table or not.
+ */
+#ifndef STAG_GID_H
+#define STAG_GID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <infiniband/verbs.h>
+
+#define GID_MIN_TABLE 16
+#define GID_MAX_TABLE 256
+
+struct ifaddrs;
+
+struct gid_entry {
+	union ibv_gid gid;
+	uint32_t ifindex; /* 0: the entry is empty */
+};
+
+struct gid_table {
+	struct gid_entry at[GID_MAX_TABLE];
+	unsigned len;  /* entries that a program is told of; grows */
+	unsigned used; /* filled ones, at most len */
+};
+
+/* Brings a table up to date with the machine's addresses. Pure; for gid.c and its tests. */
+void gid_table_update(struct gid_table *t, const struct ifaddrs *addrs);
+
+/* The table of this machine; it is read again if it is older than a second. */
+unsigned gid_table_len(void);
+bool gid_get(unsigned index, struct gid_entry *out); /* false: empty, or beyond the table */
+int gid_index(const union ibv_gid *gid);	     /* of the entry; or -1 */
+bool gid_is_local(const union ibv_gid *gid);	     /* is it an address of this machine? */
+enum ibv_mtu gid_mtu(void);			     /* of the interface of index 0 */
+void gid_after_fork(void);
+
+bool gid_is_v4(const union ibv_gid *gid);
+bool gid_is_equal(const union ibv_gid *a, const union ibv_gid *b);
+/* Conversion from and to socket addresses. ifindex: the scope of a link-local address. */
+socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
+		      struct sockaddr_storage *out);
+void gid_from_addr(const struct sockaddr *addr, union ibv_gid *out);
+
+#define GID_TEXT 48
+const char *gid_text(const union ibv_gid *gid, char buf[GID_TEXT]);
+
+#endif
