@@ -16,6 +16,7 @@
 
 #include "adapter/channel.h"
 #include "adapter/qp.h"
+#include "adapter/rc.h"
 #include "adapter/store.h"
 
 #define CLAIM_AFTER 8 /* polls of an empty queue since it was armed */
@@ -92,6 +93,8 @@ void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
 		cq->claimed[i] = cq->claimed[--cq->n_claimed];
 		atomic_store(&qp->progress.claimed_by, NULL);
 		qp_arm(qp);
+		if (qp->rc)
+			rc_flush_acks(qp); /* the poller may have left them for its next poll */
 		return;
 	}
 }

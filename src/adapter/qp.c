@@ -299,6 +299,8 @@ int qp_destroy(struct stag_qp *qp)
 	mirror_end_qp(qp);
 	engine_lock();
 	qp->notify.events = NULL;
+	if (qp->rc)
+		rc_stop(qp);
 	qp_close_stream(qp);
 	work_cancel(&qp->notify.work);
 	work_cancel(&qp->progress.read_on);
@@ -388,6 +390,8 @@ void qp_to_reset(struct stag_qp *qp)
 	store_qp_end(qp);
 	engine_lock();
 	qp_drop_claims(qp);
+	if (qp->rc)
+		rc_stop(qp);
 	qp_close_stream(qp);
 	qp_lock_both(qp);
 	ended = drop_reports(qp);
@@ -527,6 +531,7 @@ static void flush_posted(struct stag_qp *qp)
 
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	bool more = false, missed = false;
 	int err = 0;
 
 	if (qp->srq || __atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED) == IBV_QPS_RESET) {
@@ -541,8 +546,15 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		if (err)
 			break;
 		qp->stats.recv_posts++;
+		more = true;
+	}
+	if (qp->rc && more) {
+		missed = qp->rc->starving;
+		qp->rc->starving = false;
 	}
 	lock_release(&qp->rq_lock);
+	if (missed)
+		rc_go(qp);
 	if (err) {
 		rq_log_refused(&qp->rq, wr, err, "qp", qp->ibv.qp_num);
 		*bad = wr;

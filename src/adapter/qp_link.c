@@ -14,6 +14,7 @@
 #include "adapter/claim.h"
 #include "adapter/device.h"
 #include "adapter/mirror.h"
+#include "adapter/rc.h"
 #include "adapter/store_peer.h"
 #include "adapter/stream.h"
 #include "base/clock.h"
@@ -57,6 +58,8 @@ void qp_flush(struct stag_qp *qp)
 		qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	key_unbind_qp(qp);
 	shots_orphan(qp);
+	if (qp->rc)
+		rc_flushed(qp);
 }
 
 static void on_linger(struct timer *t);
@@ -67,7 +70,7 @@ void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 	assert(qp_tx_locked(qp));
 	if (!qp->stream)
 		return;
-	if (term)
+	if (term || qp->rc)
 		qp_tx_terminate(qp, term);
 	qp->stream->ops->shutdown(qp->stream);
 	/* a stream that is shut down always has room */
@@ -83,7 +86,8 @@ void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_ty
 		return;
 	qp_end_by_us(qp, term);
 	qp_flush(qp);
-	qp_async(qp, event);
+	if (event != RC_NO_EVENT)
+		qp_async(qp, event);
 	atomic_store(&qp->notify.disconnected, true);
 	qp_tell(qp);
 }
@@ -101,6 +105,10 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
+	if (qp->rc) {
+		rc_lose(qp);
+		return;
+	}
 	/* After a failed send the stream reads as if the peer had closed it. */
 	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp) || atomic_load(&qp->mirror.count);
 	qp_flush(qp);
@@ -227,9 +235,11 @@ static void on_event_work(struct work *w)
 
 		qp_lock_both(qp);
 		t = qp_tx_reason(qp);
-		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
+		qp_fail(qp, &t, qp->rc ? rc_own_fault(qp) : IBV_EVENT_QP_FATAL);
 		qp_unlock_both(qp);
 	}
+	if (qp->rc)
+		rc_on_work(qp);
 	if (atomic_exchange(&qp->notify.established, false) && qp->notify.events &&
 	    qp->notify.events->established)
 		qp->notify.events->established(qp->notify.arg);
@@ -328,6 +338,8 @@ static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_l
 	atomic_store(&qp->end.timed_out, false); /* of an earlier connection */
 	qp->link_no++;
 	qp_set_state(qp, QP_RTS);
+	if (qp->rc)
+		rc_attached(qp);
 	return 0;
 }
 

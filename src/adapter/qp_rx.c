@@ -24,7 +24,9 @@
 #include <stdlib.h>
 
 #include "adapter/claim.h"
+#include "adapter/cq.h"
 #include "adapter/device.h"
+#include "adapter/rc.h"
 #include "adapter/store.h"
 #include "adapter/stream.h"
 #include "base/crc32c.h"
@@ -185,6 +187,12 @@ static void next_step(struct qp_rx *rx)
 	rx->step = rx->step == RX_TRAILER ? RX_HEADER : rx->step + 1;
 }
 
+/* The message that ends a stream may come in place of an announced segment. */
+static bool is_last_word(const struct stag_qp *qp, uint8_t opcode)
+{
+	return opcode == RDMAP_TERMINATE || (qp->rc && opcode == RDMAP_ESCAPE);
+}
+
 static enum outcome step_header(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -194,7 +202,7 @@ static enum outcome step_header(struct stag_qp *qp)
 
 	if (rx_staged(rx) < MPA_LEN_FIELD + 2)
 		return MORE;
-	if (rx->pre_placed && (p[MPA_LEN_FIELD + 1] & 0x0f) == RDMAP_TERMINATE)
+	if (rx->pre_placed && is_last_word(qp, p[MPA_LEN_FIELD + 1] & 0x0f))
 		rx_take_back(qp);
 	rx->ulpdu_len = get_be16(p);
 	ddp_len = ddp_hdr_len(p[MPA_LEN_FIELD]);
@@ -450,6 +458,23 @@ void rx_read_on(struct stag_qp *qp)
 		work_queue(&qp->progress.read_on, read_on);
 }
 
+/*
+ * A thread that polls the queue pair will poll again, and may answer before: the acknowledgement goes with the answer, or
+ * at the first poll that finds nothing.
+ */
+static bool may_be_lazy(const struct stag_qp *qp, bool any)
+{
+	const struct stag_cq *cq =
+		atomic_load_explicit(&qp->progress.claimed_by, memory_order_relaxed);
+	const struct rc *rc = qp->rc;
+
+	return any && cq &&
+	       atomic_load_explicit(&cq->claim, memory_order_relaxed) == CLAIM_POLLER &&
+	       atomic_load_explicit(&rc->executed, memory_order_relaxed) -
+			       __atomic_load_n(&rc->ack_sent, __ATOMIC_RELAXED) <
+		       RC_LAZY_ACKS;
+}
+
 static bool rx_run(struct stag_qp *qp, bool full)
 {
 	struct qp_rx *rx = qp->rx;
@@ -469,6 +494,10 @@ static bool rx_run(struct stag_qp *qp, bool full)
 		if (!note_outcome(qp, handle_received(qp)))
 			break;
 	}
+	if (qp->rc && any)
+		atomic_fetch_add_explicit(&qp->rc->heard, 1, memory_order_relaxed);
+	if (qp->rc && rc_ack_is_due(qp->rc) && !may_be_lazy(qp, any))
+		rx->kick_tx = true;
 	rx_read_on(qp);
 	if (qp->storage.peer)
 		rx_store_dry(qp);
@@ -578,6 +607,11 @@ void rx_flush(struct stag_qp *qp)
 	}
 	if (qp->rx && qp->rx->recv_open)
 		rx_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL, false);
+	if (qp->rc && qp->rc->has_kept) {
+		qp->rc->has_kept = false;
+		wc.wr_id = qp->rc->kept->wr_id;
+		qp_push_recv(qp, &wc, false);
+	}
 	lock_acquire(&qp->rq_lock);
 	while ((w = rq_peek(&qp->rq))) {
 		wc.wr_id = w->wr_id;

@@ -104,6 +104,7 @@ struct qp_rx {
 	struct rx_mirroring mirroring;
 	bool on_store; /* this segment writes to storage */
 	bool waits;    /* this segment has no place yet */
+	bool dropped;  /* roce0: this segment belongs to a request that waits for a receive */
 	struct rx_landing landing;
 	struct list held; /* completions held until earlier writes to storage are done */
 	struct rx_end end;
@@ -136,6 +137,7 @@ struct rx_message {
 	bool (*use_ulp)(struct stag_qp *qp, struct ibv_wc *wc);
 	enum rx_event event;
 	bool is_request; /* awaits a response */
+	bool from_sq;	 /* belongs to a request of the peer: see rc.h */
 };
 
 extern const struct rx_message rx_messages[RDMAP_OPCODES]; /* by enum rdmap_op; rx_message.c */

@@ -16,6 +16,7 @@
 
 #include "adapter/claim.h"
 #include "adapter/mirror.h"
+#include "adapter/rc.h"
 #include "adapter/stream.h"
 #include "base/crc32c.h"
 #include "base/log.h"
@@ -114,7 +115,8 @@ static bool run_local(struct stag_qp *qp)
 			return true;
 		if (qp->tx->n || !tx_request_may_go(qp, w))
 			return false;
-		sq_complete_local(qp, w);
+		if (!w->done) /* it is carried out once, also if requests before it are repeated */
+			sq_complete_local(qp, w);
 		w->tx_end = qp->tx->queued;
 		qp->sq.tx++;
 		if (w->status != IBV_WC_SUCCESS) {
@@ -130,6 +132,8 @@ static bool request_ready(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	if (qp->rc && qp->rc->hold)
+		return false;
 	if (tx->fin_sent || !run_local(qp) || qp->sq.tx == qp->sq.put)
 		return false;
 	return tx_request_may_go(qp, &qp->sq.wqe[qp->sq.tx & qp->sq.mask]);
@@ -145,6 +149,8 @@ static bool frame_next(struct stag_qp *qp)
 		frame_rtr(qp);
 		return true;
 	}
+	if (qp->rc && rc_frame_word(qp))
+		return true;
 	if (tx->open == OPEN_RESPONSE)
 		return tx_response_may_go(qp) && tx_frame_response(qp);
 	if (tx->open == OPEN_SQ)
@@ -250,9 +256,16 @@ static void set_blocked(struct stag_qp *qp, bool blocked)
 	qp_arm(qp);
 }
 
+/* Reliable connections of roce0 complete by acknowledgement. */
+static bool completes_when_sent(const struct stag_qp *qp)
+{
+	return !qp->rc || qp->ibv.qp_type == IBV_QPT_UC;
+}
+
 static void mark_sent(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
+	bool done = completes_when_sent(qp);
 
 	for (; tx->sent_idx != qp->sq.tx; tx->sent_idx++) {
 		struct wqe *w = &qp->sq.wqe[tx->sent_idx & qp->sq.mask];
@@ -260,7 +273,7 @@ static void mark_sent(struct stag_qp *qp)
 		if (w->tx_end > tx->sent)
 			break;
 		w->sent = true;
-		if (!wqe_awaits_response(w))
+		if (done && !wqe_awaits_response(w))
 			w->done = true;
 	}
 }
@@ -405,20 +418,27 @@ void qp_tx_finish(struct stag_qp *qp)
 	maybe_fin(qp);
 }
 
+static void frame_terminate(struct stag_qp *qp, const struct terminate *t)
+{
+	uint8_t payload[TERMINATE_MAX];
+	size_t len = terminate_encode(t, payload);
+	struct ddp_hdr h = tx_untagged(qp->tx, RDMAP_TERMINATE, QN_TERMINATE);
+	struct fpdu f = fpdu_begin(qp->tx, &h);
+
+	memcpy(fpdu_own_payload(qp->tx, &f, len), payload, len);
+	fpdu_end(qp, &f, &h);
+}
+
 /*
  * RFC 5040 §4.8: the last message of a stream. It must not go into the middle of an FPDU: if
- * the stream has taken only a part of one, no Terminate is sent.
+ * the stream has taken only a part of one, no Terminate is sent. On roce0 the last message is another (rc_ack.c).
  */
 void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 {
 	struct qp_tx *tx = qp->tx;
-	uint8_t payload[TERMINATE_MAX];
-	size_t len = terminate_encode(t, payload);
-	struct ddp_hdr h;
-	struct fpdu f;
 
 	assert(qp_tx_locked(qp));
-	if (tx->fin_sent)
+	if (tx->fin_sent || (qp->rc && qp->rc->lost))
 		return;
 	if (tx->cur < tx->n && !send_batch(qp))
 		return;
@@ -426,14 +446,14 @@ void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 	tx->n = tx->cur = 0;
 	tx->n_ref = 0;
 	tx->buf_used = tx->bytes = 0;
-	h = tx_untagged(tx, RDMAP_TERMINATE, QN_TERMINATE);
-	f = fpdu_begin(tx, &h);
-	memcpy(fpdu_own_payload(tx, &f, len), payload, len);
-	fpdu_end(qp, &f, &h);
+	if (qp->rc)
+		rc_frame_last_words(qp);
+	else
+		frame_terminate(qp, t);
 	if (qp->link.markers_tx)
 		add_markers(qp);
-	if (qp->stream->ops->send(qp->stream, tx->iov, tx->n) == (ssize_t)tx->bytes)
-		qp->stats.counters.terminates_sent++;
+	if (tx->n && qp->stream->ops->send(qp->stream, tx->iov, tx->n) == (ssize_t)tx->bytes)
+		qp->stats.counters.terminates_sent += !qp->rc;
 	tx->n = tx->cur = 0;
 }
 
@@ -489,6 +509,8 @@ bool qp_tx_pending(const struct stag_qp *qp)
 	const struct qp_tx *tx = qp->tx;
 
 	assert(qp_tx_locked(qp));
+	if (qp->rc && tx && !tx->dead && rc_words_are_due(qp))
+		return true;
 	return tx && !tx->dead &&
 	       (tx->cur < tx->n || tx->irq.put != tx->irq.get || qp->sq.tx != qp->sq.put ||
 		tx->rtr_due || tx_forward_may_go(qp));

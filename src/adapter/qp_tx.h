@@ -47,6 +47,7 @@ struct response {
 		struct rdmap_atomic_req atomic;
 	};
 	uint32_t off;		    /* reads: bytes framed so far */
+	uint32_t number;	    /* roce0: of the request */
 	struct peer_request *store; /* source of the data on storage; or NULL */
 	uint64_t gate; /* number of the peer's write to storage that has to be done first */
 };

@@ -13,21 +13,36 @@
 
 #include "adapter/explain.h"
 #include "adapter/misuse.h"
+#include "adapter/rc.h"
 #include "adapter/srq.h"
 #include "adapter/store_peer.h"
 #include "base/log.h"
 
 #define SHORT_READ 4096
 
+/* Messages of opcode RDMAP_ESCAPE, by enum rdmap_subtype. They are control messages. */
+static const struct rx_message escapes[RDMAP_SUBTYPES];
+
+static const struct rx_message *escape_of(const struct ddp_hdr *h)
+{
+	assert(rdmap_subtype(h->ulp) < RDMAP_SUBTYPES); /* rdmap_check() refused others */
+	return &escapes[rdmap_subtype(h->ulp)];
+}
+
+/* On roce0 the queue pair waits for the next one if there is none. */
 static bool take_receive(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 	struct rwqe *w;
 
+	if (qp->rc && rc_take_kept(qp))
+		return true;
 	if (qp->srq)
-		return srq_take(qp->srq, rx->recv);
+		return srq_take(qp->srq, rx->recv, qp->rc ? &qp->rc->waiter : NULL);
 	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
+	if (qp->rc)
+		qp->rc->starving = !w;
 	if (w) {
 		memcpy(rx->recv, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
 		qp->rq.get++;
@@ -48,6 +63,11 @@ static bool begin_send(struct stag_qp *qp)
 		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
 	if (!rx->recv_open) {
 		if (!take_receive(qp)) {
+			if (qp->rc) {
+				rc_begin_drop(qp);
+				rx->dropped = true;
+				return true;
+			}
 			peer_misuse("no receive", qp->ibv.qp_num,
 				    "qp %u: the peer's send number %u of at least %u bytes is "
 				    "refused: no "
@@ -210,12 +230,40 @@ static bool pass_mirrors(struct stag_qp *qp)
 	return o != STOP;
 }
 
+/* Is the segment a part of a request of the peer, which is counted and may be dropped? */
+static bool is_from_sq(const struct ddp_hdr *h)
+{
+	return h->opcode == RDMAP_ESCAPE ? escape_of(h)->from_sq : rx_messages[h->opcode].from_sq;
+}
+
+/* qp_access_flags are checked for each request, before any key. */
+static bool may_do(struct stag_qp *qp)
+{
+	switch (qp->rx->h.opcode) {
+	case RDMAP_WRITE:
+		return rc_may(qp, IBV_ACCESS_REMOTE_WRITE, "write");
+	case RDMAP_READ_REQ:
+		return rc_may(qp, IBV_ACCESS_REMOTE_READ, "read");
+	case RDMAP_ATOMIC_REQ:
+		return rc_may(qp, IBV_ACCESS_REMOTE_ATOMIC, "atomic");
+	default:
+		return true;
+	}
+}
+
 bool rx_begin_segment(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
 	assert(qp_rx_locked(qp));
 	rx->waits = false;
+	if (qp->rc) {
+		rx->dropped = qp->rc->dropping && is_from_sq(&rx->h);
+		if (rx->dropped)
+			return true;
+		if (!may_do(qp))
+			return false;
+	}
 	if (rx->h.opcode != RDMAP_WRITE && !pass_mirrors(qp))
 		return false;
 	if (rx->waits)
@@ -267,6 +315,13 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 	return true;
 }
 
+/* A request of the peer has been carried out. */
+static void note_executed(struct stag_qp *qp)
+{
+	if (qp->rc)
+		rc_executed(qp->rc);
+}
+
 /*
  * The message may answer one of ours, whose sender was preempted after the stream took the
  * bytes and before it pushed the completion. Programs (tgtd) rely on the order that any network
@@ -279,6 +334,7 @@ static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool s
 		lock_release(&qp->tx_lock);
 	}
 	qp->rx->msn[QN_SEND]++;
+	note_executed(qp);
 	rx_complete_recv(qp, IBV_WC_SUCCESS, wc, solicited);
 }
 
@@ -351,6 +407,8 @@ static bool end_write(struct stag_qp *qp, const uint8_t *payload)
 	if (rx->h.last) {
 		rx->last_write_len = (uint32_t)rx->write_len;
 		rx->write_begun = false;
+		if (!(rx->h.rsv & RDMAP_RSV_IMM)) /* with the immediate, it is one request */
+			note_executed(qp);
 	}
 	return true;
 }
@@ -391,6 +449,7 @@ static bool end_request(struct stag_qp *qp, bool room, struct peer_request *stor
 	}
 	if (store)
 		peer_begin(store);
+	note_executed(qp);
 	qp->rx->msn[QN_READ]++;
 	qp->rx->kick_tx = true;
 	return true;
@@ -458,6 +517,8 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	rdmap_get_atomic_req(payload, &r);
 	if (r.op != RDMAP_FETCH_ADD && r.op != RDMAP_CMP_SWAP)
 		return rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
+	if (qp->rc && r.to % sizeof(uint64_t)) /* before any look at the key */
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	f = key_get(r.stag, qp->pd, qp, r.to, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &map);
 	aligned = f == KEY_ON_STORE ? r.to % sizeof(uint64_t) == 0 : is_aligned_word(f, &map);
 	if (f == KEY_ON_STORE && aligned)
@@ -536,16 +597,22 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	return end_response(qp);
 }
 
-/* Messages of opcode RDMAP_ESCAPE, by enum rdmap_subtype. They are control messages. */
-static const struct rx_message escapes[RDMAP_SUBTYPES] = {
-	[RDMAP_SUB_FLUSH] = {.begin = begin_request, .end = end_flush_request, .is_request = true},
-};
-
-static const struct rx_message *escape_of(const struct ddp_hdr *h)
+/* A control message of roce0: its MSN is an argument. */
+static bool begin_word(struct stag_qp *qp)
 {
-	assert(rdmap_subtype(h->ulp) < RDMAP_SUBTYPES); /* rdmap_check() refused others */
-	return &escapes[rdmap_subtype(h->ulp)];
+	return true;
 }
+
+static const struct rx_message escapes[RDMAP_SUBTYPES] = {
+	[RDMAP_SUB_FLUSH] = {.begin = begin_request,
+			     .end = end_flush_request,
+			     .is_request = true,
+			     .from_sq = true},
+	[RDMAP_SUB_ACK] = {.begin = begin_word, .end = rc_end_ack},
+	[RDMAP_SUB_NAK] = {.begin = begin_word, .end = rc_end_nak},
+	[RDMAP_SUB_GO] = {.begin = begin_word, .end = rc_end_go},
+	[RDMAP_SUB_RESUME] = {.begin = begin_word, .end = rc_end_resume},
+};
 
 static bool begin_escape(struct stag_qp *qp)
 {
@@ -629,14 +696,22 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 	qp->stats.counters.rx_fpdus++;
 	qp->stats.counters.rx_payload += rx->seg_len;
 	qp->stats.counters.rx_msgs += rx->h.last;
+	if (rx->dropped)
+		return true;
 	return rx_messages[rx->h.opcode].end(qp, payload);
 }
 
-#define SEND .begin = begin_send, .end = end_send, .target = rx_recv_target
+#define SEND .begin = begin_send, .end = end_send, .target = rx_recv_target, .from_sq = true
 
 const struct rx_message rx_messages[RDMAP_OPCODES] = {
-	[RDMAP_WRITE] = {.begin = begin_write, .end = end_write, .target = rx_write_target},
-	[RDMAP_READ_REQ] = {.begin = begin_request, .end = end_read_request, .is_request = true},
+	[RDMAP_WRITE] = {.begin = begin_write,
+			 .end = end_write,
+			 .target = rx_write_target,
+			 .from_sq = true},
+	[RDMAP_READ_REQ] = {.begin = begin_request,
+			    .end = end_read_request,
+			    .is_request = true,
+			    .from_sq = true},
 	[RDMAP_READ_RESP] = {.begin = begin_read_response,
 			     .end = end_read_response,
 			     .target = rx_response_target},
@@ -645,11 +720,15 @@ const struct rx_message rx_messages[RDMAP_OPCODES] = {
 	[RDMAP_SEND_SE] = {SEND, .event = EVENT_ALWAYS},
 	[RDMAP_SEND_SE_INV] = {SEND, .use_ulp = invalidate_for_peer, .event = EVENT_ALWAYS},
 	[RDMAP_TERMINATE] = {.begin = begin_terminate, .end = end_terminate},
-	[RDMAP_IMM] = {.begin = begin_send, .end = end_immediate},
-	[RDMAP_IMM_SE] = {.begin = begin_send, .end = end_immediate, .event = EVENT_ALWAYS},
+	[RDMAP_IMM] = {.begin = begin_send, .end = end_immediate, .from_sq = true},
+	[RDMAP_IMM_SE] = {.begin = begin_send,
+			  .end = end_immediate,
+			  .event = EVENT_ALWAYS,
+			  .from_sq = true},
 	[RDMAP_ATOMIC_REQ] = {.begin = begin_request,
 			      .end = end_atomic_request,
-			      .is_request = true},
+			      .is_request = true,
+			      .from_sq = true},
 	[RDMAP_ATOMIC_RESP] = {.begin = begin_atomic_response, .end = end_atomic_response},
 	[RDMAP_SEND_CLOSE] = {SEND, .use_ulp = invalidate_for_peer, .event = EVENT_BY_BIT},
 	[RDMAP_SEND_ADVERTISE] = {SEND, .use_ulp = report_advertised, .event = EVENT_BY_BIT},

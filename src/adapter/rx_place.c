@@ -11,6 +11,7 @@
 
 #include "adapter/explain.h"
 #include "adapter/misuse.h"
+#include "adapter/rc.h"
 #include "base/crc32c.h"
 
 static enum ibv_event_type fault_event(struct wire_fault f)
@@ -30,6 +31,8 @@ bool rx_stop_logged(struct stag_qp *qp, struct wire_fault f)
 	struct terminate t;
 
 	assert(qp_rx_locked(qp));
+	if (qp->rc)
+		return rc_refuse_fault(qp, f);
 	terminate_init(&t, f, rx->seg_hdr_len ? rx->seg_hdr : NULL, rx->seg_hdr_len, rx->ulpdu_len);
 	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = fault_event(f)});
 	return false;
@@ -158,6 +161,8 @@ enum key_fault rx_recv_target(struct stag_qp *qp, uint32_t len, struct key_map *
 enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
 {
 	assert(qp_rx_locked(qp));
+	if (qp->rx->dropped)
+		return rc_drop_target(qp, len, map) ? KEY_OK : KEY_INVALID;
 	return rx_messages[qp->rx->h.opcode].target(qp, len, map);
 }
 
@@ -208,6 +213,9 @@ bool rx_stop_locally(struct stag_qp *qp)
 	if (rx->h.opcode == RDMAP_READ_RESP)
 		rx->read->done = true;
 	lock_release(&qp->tx_lock);
+	if (qp->rc) /* what became of our own request is no concern of the peer */
+		return rc_refuse(qp, rx->h.opcode == RDMAP_READ_RESP ? NAK_NONE : NAK_OP,
+				 RC_NO_EVENT);
 	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = IBV_EVENT_QP_FATAL});
 	return false;
 }

@@ -52,6 +52,8 @@ static uint32_t announced_segments(const struct stag_qp *qp)
 {
 	const struct ddp_hdr *h = &qp->rx->h;
 
+	if (qp->rx->dropped)
+		return 0;
 	if (!(qp->link.caps & MPA_EXT_BIG_FPDU) || !(h->rsv & RDMAP_RSV_FULL_NEXT) || h->last ||
 	    (h->opcode != RDMAP_WRITE && h->opcode != RDMAP_READ_RESP))
 		return 0;

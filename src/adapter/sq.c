@@ -674,6 +674,8 @@ void sq_retire(struct stag_qp *qp)
 		complete(qp, w, w->status);
 		sq->get++;
 	}
+	if (qp->rc && qp->rc->draining)
+		rc_check_drained(qp);
 }
 
 void sq_flush(struct stag_qp *qp)

@@ -49,6 +49,7 @@ struct wqe {
 	uint16_t error;	 /* storage: the errno value behind IBV_WC_REM_OP_ERR */
 	uint64_t tx_end; /* stream offset after its last byte */
 	uint32_t rx_off; /* reads: bytes received */
+	uint32_t number; /* roce0: of the request, on its stream; 0: not framed */
 };
 
 struct sq {

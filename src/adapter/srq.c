@@ -39,6 +39,7 @@ int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *at
 	srq->pd = pd;
 	atomic_fetch_add(&pd->users, 1);
 	lock_init(&srq->lock);
+	list_init(&srq->waiters);
 	srq->ibv.context = &ctx->v.context;
 	srq->ibv.srq_context = srq_context;
 	srq->ibv.pd = &pd->ibv;
@@ -121,6 +122,38 @@ int srq_destroy(struct stag_srq *srq)
 	return 0;
 }
 
+static void on_waiter(struct work *work)
+{
+	struct srq_waiter *w = container_of(work, struct srq_waiter, work);
+
+	w->fn(w);
+}
+
+void srq_waiter_init(struct srq_waiter *w, void (*fn)(struct srq_waiter *w))
+{
+	list_init(&w->link);
+	w->fn = fn;
+}
+
+void srq_stop_waiting(struct stag_srq *srq, struct srq_waiter *w)
+{
+	lock_acquire(&srq->lock);
+	list_del(&w->link);
+	lock_release(&srq->lock);
+}
+
+/* Wakes as many as there are new receives. The engine's lock is a leaf like this one, and inside it. */
+static void wake_waiters(struct stag_srq *srq, uint64_t n)
+{
+	assert(lock_held(&srq->lock));
+	for (; n && !list_empty(&srq->waiters); n--) {
+		struct srq_waiter *w = list_entry(srq->waiters.next, struct srq_waiter, link);
+
+		list_del(&w->link);
+		work_queue(&w->work, on_waiter);
+	}
+}
+
 int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	uint64_t n = 0;
@@ -133,6 +166,7 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 			break;
 		n++;
 	}
+	wake_waiters(srq, n);
 	lock_release(&srq->lock);
 	atomic_fetch_add_explicit(&stag_totals.shared_receives, n, memory_order_relaxed);
 	if (err) {
@@ -142,7 +176,7 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	return err;
 }
 
-bool srq_take(struct stag_srq *srq, struct rwqe *out)
+bool srq_take(struct stag_srq *srq, struct rwqe *out, struct srq_waiter *waiter)
 {
 	struct rwqe *w;
 	bool hit_limit = false;
@@ -156,6 +190,8 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out)
 			srq->limit = 0; /* one event each time it is armed */
 			hit_limit = true;
 		}
+	} else if (waiter && list_empty(&waiter->link)) {
+		list_add_tail(&srq->waiters, &waiter->link);
 	}
 	lock_release(&srq->lock);
 	if (hit_limit) {

@@ -154,7 +154,7 @@ static bool take_receive(struct stag_qp *qp)
 	struct rwqe *w;
 
 	if (qp->srq)
-		return srq_take(qp->srq, qp->storage.store->recv);
+		return srq_take(qp->srq, qp->storage.store->recv, NULL);
 	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
 	if (w) {

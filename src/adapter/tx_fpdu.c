@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "adapter/guard.h"
+#include "adapter/rc.h"
 #include "base/crc32c.h"
 
 static void ref_put(struct tx_ref *r)
@@ -219,6 +220,19 @@ static uint32_t fpdu_crc(const struct qp_tx *tx, const struct fpdu *f, unsigned 
 	return crc32c_update(crc, "\0\0\0", pad);
 }
 
+/* Counts the segments that the peer expects to follow this one. */
+static void note_promise(struct rc *rc, const struct ddp_hdr *h)
+{
+	uint32_t more = 0;
+
+	if (h->tagged && !h->last && (h->rsv & RDMAP_RSV_FULL_NEXT))
+		more = (h->rsv & RDMAP_RSV_FULL_RUN) == RDMAP_RSV_FULL_RUN ? RDMAP_FULL_RUN : 1;
+	if (rc->promised)
+		rc->promised--;
+	if (rc->promised < more)
+		rc->promised = more;
+}
+
 /* Completes an FPDU whose payload is known: header, pad and CRC. */
 void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 {
@@ -233,6 +247,8 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 	memset(tail, 0, pad + MPA_CRC_LEN);
 	if (qp->link.crc && !qp->link.markers_tx)
 		crc32c_put(tail + pad, fpdu_crc(tx, f, pad));
+	if (qp->rc)
+		note_promise(qp->rc, h);
 	qp->stats.counters.tx_fpdus++;
 	qp->stats.counters.tx_payload += f->payload;
 	qp->stats.counters.tx_msgs += h->last;
@@ -272,5 +288,7 @@ void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
 
 	if (!(qp->link.caps & MPA_EXT_BIG_FPDU) || left <= full)
 		return;
+	if (qp->rc && rc_words_are_due(qp))
+		return; /* they may go before the next segment */
 	h->rsv |= left > RDMAP_FULL_RUN * full ? RDMAP_RSV_FULL_RUN : RDMAP_RSV_FULL_NEXT;
 }

@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "adapter/explain.h"
+#include "adapter/rc.h"
 
 /* Moves on to the SGE that has the next byte. */
 static const struct ibv_sge *next_sge(struct qp_tx *tx, const struct wqe *w)
@@ -207,6 +208,8 @@ static void request_framed(struct stag_qp *qp, struct wqe *w)
 	tx_set_open(tx, OPEN_NONE);
 	tx->off = 0;
 	tx->sge = tx->sge_off = 0;
+	if (qp->rc)
+		rc_framed(qp, w);
 	w->tx_end = tx->queued + tx->bytes; /* tx->queued: offset of the batch's beginning */
 	qp->sq.tx++;
 }
@@ -258,6 +261,8 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	}
 	tx->off += (uint32_t)f.payload;
 	h.last = tx->off == w->length;
+	if (qp->rc && h.last && w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		h.rsv |= RDMAP_RSV_IMM;
 	if (h.tagged && w->num_sge <= 1 && f.pieces <= 1)
 		tx_promise_full(qp, &h, w->length - tx->off);
 	fpdu_end(qp, &f, &h);
@@ -354,6 +359,9 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 	uint32_t of_program = under_way - tx_is_asking(qp);
 
 	assert(qp_tx_locked(qp));
+	/* InfiniBand: an invalidation waits for all requests before it. */
+	if (qp->rc && w->opcode == IBV_WR_LOCAL_INV && qp->sq.get != qp->sq.tx)
+		return false;
 	if (of_program && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
 		return false;
 	return !wqe_awaits_response(w) || under_way < qp->link.ord;

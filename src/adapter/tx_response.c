@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "adapter/explain.h"
+#include "adapter/rc.h"
 #include "adapter/store_peer.h"
 
 /* Returns room for a copy that does not change between the CRC and the kernel's read, or NULL. */
@@ -320,6 +321,12 @@ bool tx_frame_response(struct stag_qp *qp)
 	return r->is_atomic ? frame_atomic_response(qp, r) : frame_read_response(qp, r);
 }
 
+/* Returns the number of the request that is being received. */
+static uint32_t number_of(const struct stag_qp *qp)
+{
+	return qp->rc ? qp->rc->executed + 1 : 0;
+}
+
 static struct response *new_response(struct qp_tx *tx)
 {
 	if (tx->irq.put - tx->irq.get >= tx->irq.size)
@@ -335,7 +342,7 @@ bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req,
 	assert(qp_tx_locked(qp));
 	if (!r)
 		return false;
-	*r = (struct response){.read = *req, .store = store, .gate = gate};
+	*r = (struct response){.read = *req, .store = store, .gate = gate, .number = number_of(qp)};
 	return true;
 }
 
@@ -347,6 +354,10 @@ bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *req
 	assert(qp_tx_locked(qp));
 	if (!r)
 		return false;
-	*r = (struct response){.is_atomic = true, .atomic = *req, .store = store, .gate = gate};
+	*r = (struct response){.is_atomic = true,
+			       .atomic = *req,
+			       .store = store,
+			       .gate = gate,
+			       .number = number_of(qp)};
 	return true;
 }

@@ -44,6 +44,10 @@ static const struct op_rule op_rules[RDMAP_OPCODES] = {
 /* RDMAP_ESCAPE, by enum rdmap_subtype. */
 static const struct op_rule sub_rules[RDMAP_SUBTYPES] = {
 	[RDMAP_SUB_FLUSH] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
+	[RDMAP_SUB_ACK] = {UNTAGGED, QN_TERMINATE, 0, MPA_EXT_ACK},
+	[RDMAP_SUB_NAK] = {UNTAGGED, QN_TERMINATE, 0, MPA_EXT_ACK},
+	[RDMAP_SUB_GO] = {UNTAGGED, QN_TERMINATE, 0, MPA_EXT_ACK},
+	[RDMAP_SUB_RESUME] = {UNTAGGED, QN_TERMINATE, 0, MPA_EXT_ACK},
 };
 
 /* Returns a rule of class UNASSIGNED for a subtype that does not exist. */

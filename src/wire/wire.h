@@ -64,6 +64,7 @@ enum mpa_ext_cap {
 	MPA_EXT_FLUSH = 0x0020,	   /* RDMAP_ESCAPE with RDMAP_SUB_FLUSH */
 	MPA_EXT_ESCAPE = 0x0040,   /* RDMAP_ESCAPE with other subtypes */
 	MPA_EXT_SUM = 0x0080,	   /* with CRC: DDP_SUM in every long FPDU */
+	MPA_EXT_ACK = 0x0100, /* roce0: acknowledgements, RNR and NAKs (RDMAP_SUB_ACK to _RESUME) */
 };
 
 struct mpa_ext {
@@ -106,6 +107,42 @@ int mpa_encode(const struct mpa_frame *f, uint8_t *buf, size_t size);
  * then), MPA_EXT_ACCEPT in a reply if no block with our magic follows.
  */
 int mpa_decode(const uint8_t *buf, size_t len, bool want_reply, struct mpa_frame *f);
+
+/* ---- hello.c: how queue pairs of roce0 meet ------------------------------ */
+
+#define HELLO_LEN     128
+#define HELLO_VERSION 1
+#define HELLO_MAX_24  0xffffff /* queue pair numbers and PSNs have 24 bits */
+
+enum hello_kind {
+	HELLO_ASK = 1,	 /* the first message on a connection */
+	HELLO_READY = 2, /* its answer: the stream is the two queue pairs' from here on; */
+	HELLO_NO = 3,	 /* or no: whatever the reason, all other fields are zero */
+};
+
+enum hello_type { HELLO_RC = 1, HELLO_UC = 2 };
+enum hello_flag { HELLO_CRC = 1 }; /* the sender wants CRCs */
+
+struct hello {
+	uint8_t kind;	   /* enum hello_kind */
+	uint8_t type;	   /* enum hello_type */
+	uint16_t flags;	   /* enum hello_flag; unknown ones are kept */
+	uint16_t caps;	   /* enum mpa_ext_cap: what the sender has; both use what both have */
+	uint16_t ird, ord; /* from the sender's point of view */
+	uint32_t from_qpn, to_qpn;
+	uint8_t from_gid[16], to_gid[16];
+	uint32_t sq_psn, rq_psn;
+	uint64_t process; /* a random number of the sender's process */
+	uint32_t life;	  /* how many times the sender's queue pair was reset */
+	uint32_t
+		epoch; /* grows with each attempt of the sender's queue pair, and with each stream */
+};
+
+void hello_encode(const struct hello *h, uint8_t buf[HELLO_LEN]);
+/*
+ * Returns HELLO_LEN; -EAGAIN if more bytes are needed; or -EPROTO if these bytes are no hello of this version.
+ */
+int hello_decode(const uint8_t *buf, size_t len, struct hello *h);
 
 /* ---- mpa.c: framing ---------------------------------------------------- */
 
@@ -262,9 +299,34 @@ enum rdmap_op {
  */
 enum rdmap_subtype {
 	RDMAP_SUB_FLUSH = 0, /* see struct rdmap_flush_req */
+	/*
+	 * The control messages of roce0. They have no payload: the MSN is the number of a request, and the low bits of
+	 * RsvdULP an argument. Requests (sends, writes, writes with immediate, reads, atomics, flushes) are
+	 * numbered from 1 for each stream.
+	 */
+	RDMAP_SUB_ACK = 1, /* all requests up to this one have been carried out */
+	RDMAP_SUB_NAK = 2, /* this one has not, those before it have; argument: rdmap_nak() */
+	RDMAP_SUB_GO = 3,  /* a receive for this request has been posted */
+	RDMAP_SUB_RESUME =
+		4, /* after a NAK of kind RNR: this request follows, and those after it */
 };
 
-#define RDMAP_SUBTYPES 1
+#define RDMAP_SUBTYPES 5
+
+enum rdmap_nak {
+	NAK_NONE,
+	NAK_RNR,    /* no receive; it and what follows is dropped until RESUME. With a timer code */
+	NAK_ACCESS, /* the rest are the responder's last message */
+	NAK_REQUEST, /* an invalid request */
+	NAK_OP,	     /* the responder could not carry it out */
+	NAK_KINDS,
+};
+
+/* Returns the argument of a NAK. timer: the code of InfiniBand, 5 bits. */
+static inline uint32_t rdmap_nak_arg(enum rdmap_nak kind, uint8_t timer)
+{
+	return (uint32_t)kind << 8 | timer;
+}
 
 static inline uint8_t rdmap_subtype(uint32_t ulp)
 {
@@ -283,6 +345,7 @@ static inline uint32_t rdmap_escape_ulp(enum rdmap_subtype subtype)
  * with both bits, by the next RDMAP_FULL_RUN of them.
  */
 #define RDMAP_RSV_SE	    0x10
+#define RDMAP_RSV_IMM	    0x10 /* roce0, the last segment of a write: its immediate follows */
 #define RDMAP_RSV_FULL_NEXT 0x20
 #define RDMAP_RSV_FULL_RUN  0x30
 #define RDMAP_FULL_RUN	    7
