@@ -65,7 +65,11 @@ struct wqe *rc_find(struct stag_qp *qp, uint32_t number, uint32_t *idx)
 		*idx = i;
 		return w;
 	}
-	return NULL;
+	/* A long message may be refused before all of it is framed. */
+	if (number != qp->rc->framed + 1 || !qp->tx || qp->tx->open != OPEN_SQ)
+		return NULL;
+	*idx = qp->sq.tx;
+	return &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
 }
 
 bool rc_end_ack(struct stag_qp *qp, const uint8_t *payload)

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -344,20 +345,34 @@ static bool is_itself(const struct stag_qp *qp)
 	return qp->config.attr.dest_qp_num == qp->ibv.qp_num && gid_is_local(dgid_of(qp));
 }
 
-/* What a socket that is connected to itself sends, it receives. */
-static void connect_to_itself(struct stag_qp *qp)
+/* What a socket that is connected to itself sends, it receives. Connecting it takes no time. */
+static int open_loop(void)
 {
 	struct sockaddr_in lo = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+	struct timeval most = {.tv_usec = 100000};
 	socklen_t len = sizeof(lo);
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most)) ||
+	    bind(fd, (struct sockaddr *)&lo, sizeof(lo)) ||
+	    getsockname(fd, (struct sockaddr *)&lo, &len) ||
+	    connect(fd, (struct sockaddr *)&lo, sizeof(lo)) || fcntl(fd, F_SETFL, O_NONBLOCK)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static void connect_to_itself(struct stag_qp *qp)
+{
+	int fd = open_loop();
 	struct hello h;
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&lo, sizeof(lo)) ||
-	    getsockname(fd, (struct sockaddr *)&lo, &len) ||
-	    connect(fd, (struct sockaddr *)&lo, sizeof(lo))) {
-		log_info("qp %u: cannot connect to itself: %s", qp->ibv.qp_num, strerror(errno));
-		if (fd >= 0)
-			close(fd);
+	if (fd < 0) {
+		log_info("qp %u: cannot connect to itself: %s", qp->ibv.qp_num, strerror(-fd));
 		pause_attempts(qp);
 		return;
 	}
