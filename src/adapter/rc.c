@@ -73,7 +73,9 @@ static uint64_t retry_ns(const struct stag_qp *qp)
 {
 	uint64_t t = (uint64_t)4096 << qp->config.attr.timeout;
 
-	return t < RC_MIN_RETRY_MS * NS_PER_MS ? RC_MIN_RETRY_MS * NS_PER_MS : t;
+	uint64_t least = (qp->stream ? RC_MIN_RETRY_ALIVE_MS : RC_MIN_RETRY_MS) * NS_PER_MS;
+
+	return t < least ? least : t;
 }
 
 /* Changes with everything that comes from the peer, and with everything that its kernel takes. */
@@ -149,10 +151,11 @@ void rc_posted(struct stag_qp *qp)
 		rc->seen = progress_of(qp);
 		timer_set(&rc->patience, clock_ns() + retry_ns(qp), on_patience);
 	}
-	if (qp->tx)
-		qp_tx_run(qp);
-	else
+	/* The state tells, not qp->tx: rc_detach() frees that a moment after it has looked for requests. */
+	if (atomic_load(&qp->state) == QP_IDLE)
 		reach_want(qp);
+	else
+		qp_tx_run(qp);
 }
 
 /* ---- a stream's beginning and end ---- */

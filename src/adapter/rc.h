@@ -36,8 +36,12 @@ struct wqe;
 #define RC_NO_EVENT ((enum ibv_event_type) - 1)
 #define RC_LAZY_ACKS                                                                               \
 	64 /* requests that a polling thread may leave unacknowledged until its next poll */
-#define RC_MIN_RETRY_MS                                                                            \
-	100 /* threads answer, not hardware: a shorter ACK timeout is taken as this one */
+/*
+ * Threads answer, not hardware: a shorter ACK timeout is taken as this one. While there is a stream, the peer's host is
+ * alive, and its threads may be waiting for a processor.
+ */
+#define RC_MIN_RETRY_MS	      100
+#define RC_MIN_RETRY_ALIVE_MS 1000
 
 /* Why no new request is framed. */
 enum rc_hold {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* test_roce_strangers.c - who comes to the port of roce0's queue pairs, and is not their peer. */
+#include "roce_pair.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "adapter/port.h"
+#include "adapter/qp.h"
+#include "adapter/reach.h"
+#include "wire/wire.h"
+
+static int open_pair(void **state)
+{
+	struct roce_pair *p = calloc(1, sizeof(*p));
+
+	roce_open(p, NULL);
+	*state = p;
+	return 0;
+}
+
+static int close_pair(void **state)
+{
+	roce_close(*state);
+	free(*state);
+	return 0;
+}
+
+static int call(const struct end *e)
+{
+	struct sockaddr_in lo = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)(e->qp->qp_num >> 8)),
+				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&lo, sizeof(lo)), 0);
+	return fd;
+}
+
+/* What a itself would say to b. */
+static struct hello as_peer(const struct roce_pair *p)
+{
+	struct hello h = {
+		.kind = HELLO_ASK,
+		.type = HELLO_RC,
+		.caps = 0x1ff,
+		.from_qpn = p->a.qp->qp_num,
+		.to_qpn = p->b.qp->qp_num,
+		.process = 1,
+		.epoch = 1,
+	};
+	union ibv_gid gid;
+
+	ibv_query_gid(p->a.ctx, 1, 0, &gid);
+	memcpy(h.from_gid, gid.raw, 16);
+	memcpy(h.to_gid, gid.raw, 16);
+	return h;
+}
+
+/* Returns the kind of the answer, or 0 if the connection ends without one. */
+static int ask(const struct end *e, const struct hello *h)
+{
+	uint8_t buf[HELLO_LEN];
+	struct hello answer;
+	int fd = call(e), kind = 0;
+
+	hello_encode(h, buf);
+	assert_int_equal(send(fd, buf, sizeof(buf), MSG_NOSIGNAL), sizeof(buf));
+	if (recv(fd, buf, sizeof(buf), MSG_WAITALL) == sizeof(buf)) {
+		assert_int_equal(hello_decode(buf, sizeof(buf), &answer), HELLO_LEN);
+		kind = answer.kind;
+	}
+	close(fd);
+	return kind;
+}
+
+static void bytes_that_are_no_hello_end_the_connection(void **state)
+{
+	static const char *const texts[] = {"MPA ID Req Frame", "GET / HTTP/1.0\r\n\r\n", "stagX"};
+	struct roce_pair *p = *state;
+	char c;
+
+	for (int i = 0; i < 3; i++) {
+		int fd = call(&p->b);
+
+		assert_true(send(fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL) > 0);
+		assert_true(recv(fd, &c, 1, 0) <= 0);
+		close(fd);
+	}
+	exchange(p);
+}
+
+static void a_stranger_gets_the_same_answer_whatever_is_wrong(void **state)
+{
+	struct roce_pair *p = *state;
+	struct hello h;
+
+	h = as_peer(p);
+	h.to_qpn++; /* nobody's */
+	h.to_qpn = (h.to_qpn & 0xffffff00u) | 255;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	h = as_peer(p);
+	h.from_qpn ^= 0x100;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	h = as_peer(p);
+	h.from_gid[15] ^= 0x80;
+	h.from_gid[13] ^= 0x80;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	h = as_peer(p);
+	h.sq_psn = 12345;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	h = as_peer(p);
+	h.type = HELLO_UC;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	h = as_peer(p);
+	h.kind = HELLO_READY;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	exchange(p);
+}
+
+/* A process that has got the port of one that is gone, and knows its queue pairs' numbers. */
+static void another_process_does_not_take_the_place_of_a_peer_that_was_met(void **state)
+{
+	struct roce_pair *p = *state;
+	struct hello h = as_peer(p);
+
+	exchange(p);
+	h.epoch = 1000;
+	assert_int_equal(ask(&p->b, &h), HELLO_NO);
+	exchange(p);
+}
+
+static void silent_connections_are_limited(void **state)
+{
+	enum { MANY = 600 };
+	static int fds[MANY];
+	struct roce_pair *p = *state;
+	struct qp_port *port = to_stag_qp(p->b.qp)->port;
+
+	for (int i = 0; i < MANY; i++)
+		fds[i] = call(&p->b);
+	await(port->n_guests == REACH_MAX_OF_SOURCE);
+	/* Our own peer comes from the same address, and has to wait until some are gone. */
+	for (int i = 0; i < MANY; i++)
+		close(fds[i]);
+	exchange(p);
+	await(port->n_guests == 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_pair, close_pair)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(bytes_that_are_no_hello_end_the_connection),
+		TEST(a_stranger_gets_the_same_answer_whatever_is_wrong),
+		TEST(another_process_does_not_take_the_place_of_a_peer_that_was_met),
+		TEST(silent_connections_are_limited),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
