@@ -179,6 +179,8 @@ int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
 
 	if (err)
 		return err;
+	if (qp_is_roce(to_stag_qp(attr->qp))) /* forwards are no requests that roce0 could count */
+		return -EOPNOTSUPP;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;

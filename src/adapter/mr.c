@@ -214,7 +214,10 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 	err = check_request(pd ? pd : old_pd, addr, len, access);
 	if (err)
 		return err;
-	/* As on hardware, the old key becomes invalid. */
+	/*
+	 * As on hardware, the old key becomes invalid; but adapters of InfiniBand's kind keep it if only the rights
+	 * change, and programs rely on it.
+	 */
 	key_revoke(s);
 	fill_slot(s, addr, len, iova, access);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
@@ -225,7 +228,10 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 	}
 	mr->ibv.addr = addr;
 	mr->ibv.length = len;
-	key_publish(s, (s->key & ~0xffu) | ((s->key + 1) & 0xff));
+	if (flags == IBV_REREG_MR_CHANGE_ACCESS && face_of(mr->ibv.context) == FACE_ROCE)
+		key_publish(s, s->key);
+	else
+		key_publish(s, (s->key & ~0xffu) | ((s->key + 1) & 0xff));
 	mr->ibv.lkey = mr->ibv.rkey = s->key;
 	return 0;
 }

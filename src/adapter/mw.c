@@ -83,6 +83,9 @@ int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t
 
 	if ((rkey ^ s->key) >> 8)
 		return -EINVAL;
+	if (qp_is_roce(
+		    qp)) /* without a meaning for a window, and accepted by adapters of InfiniBand's kind */
+		access &= ~(unsigned)IBV_ACCESS_LOCAL_WRITE;
 	if (s->kind == KEY_MW2 && (atomic_load(&s->stag) || len == 0)) {
 		misuse("type 2", s->key,
 		       "mw 0x%08x: a type-2 window must be invalid, and its range not empty, to "

@@ -72,7 +72,8 @@ void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 		return;
 	if (term || qp->rc)
 		qp_tx_terminate(qp, term);
-	qp->stream->ops->shutdown(qp->stream);
+	if (!qp->rc || !qp->rc->farewell)
+		qp->stream->ops->shutdown(qp->stream);
 	/* a stream that is shut down always has room */
 	atomic_store(&qp->progress.tx_blocked, false);
 	qp->end.lingering = true;
@@ -287,6 +288,8 @@ static void on_stream(struct watch *w, uint32_t revents)
 	struct stag_qp *qp = container_of(w, struct stag_qp, progress.watch);
 
 	if (atomic_load(&qp->state) == QP_ERROR) {
+		if (qp->rc && (revents & EPOLLOUT))
+			rc_say_farewell(qp);
 		if (qp->end.lingering)
 			drain_stream(qp);
 		return;

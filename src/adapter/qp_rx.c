@@ -464,12 +464,14 @@ void rx_read_on(struct stag_qp *qp)
  */
 static bool may_be_lazy(const struct stag_qp *qp, bool any)
 {
-	const struct stag_cq *cq =
-		atomic_load_explicit(&qp->progress.claimed_by, memory_order_relaxed);
+	const struct stag_cq *cq;
 	const struct rc *rc = qp->rc;
 
-	return any && cq &&
-	       atomic_load_explicit(&cq->claim, memory_order_relaxed) == CLAIM_POLLER &&
+	if (!any)
+		return false;
+	atomic_thread_fence(memory_order_seq_cst); /* see rc_flush_acks() */
+	cq = atomic_load_explicit(&qp->progress.claimed_by, memory_order_relaxed);
+	return cq && atomic_load_explicit(&cq->claim, memory_order_relaxed) == CLAIM_POLLER &&
 	       atomic_load_explicit(&rc->executed, memory_order_relaxed) -
 			       __atomic_load_n(&rc->ack_sent, __ATOMIC_RELAXED) <
 		       RC_LAZY_ACKS;

@@ -12,6 +12,7 @@
 
 #include "adapter/device.h"
 #include "adapter/live.h"
+#include "adapter/rc.h"
 #include "adapter/stream.h"
 #include "base/lock.h"
 
@@ -253,6 +254,23 @@ void qp_table_end_all(void)
 		if (qp)
 			end_one(qp);
 	}
+}
+
+/*
+ * A program that ends may have left acknowledgements for its next poll, and its peers wait for them. Other threads may
+ * still run, and hold locks for ever.
+ */
+__attribute__((destructor)) static void flush_acks_at_exit(void)
+{
+	if (!lock_try(&table.lock))
+		return;
+	for (struct list *l = table.all.next; l != &table.all; l = l->next) {
+		struct stag_qp *qp = list_entry(l, struct stag_qp, all_link);
+
+		if (qp->rc)
+			rc_flush_acks_at_exit(qp);
+	}
+	lock_release(&table.lock);
 }
 
 void qp_table_after_fork(void)

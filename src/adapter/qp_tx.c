@@ -440,8 +440,13 @@ void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 	assert(qp_tx_locked(qp));
 	if (tx->fin_sent || (qp->rc && qp->rc->lost))
 		return;
-	if (tx->cur < tx->n && !send_batch(qp))
+	if (tx->cur < tx->n && !send_batch(qp)) {
+		if (qp->rc)
+			qp->rc->farewell = true; /* when there is room */
 		return;
+	}
+	if (qp->rc)
+		qp->rc->farewell = false;
 	tx->dead = true;
 	tx->n = tx->cur = 0;
 	tx->n_ref = 0;

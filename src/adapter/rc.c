@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/claim.h"
 #include "adapter/device.h"
 #include "adapter/misuse.h"
 #include "adapter/qp.h"
@@ -174,7 +175,7 @@ void rc_attached(struct stag_qp *qp)
 	rc->rnr.number = 0;
 	rc->words = (struct rc_words){.nak = NAK_NONE};
 	rc->dropping = false;
-	rc->lost = false;
+	rc->lost = rc->farewell = false;
 	lock_acquire(&qp->rq_lock);
 	rc->starving = false;
 	lock_release(&qp->rq_lock);
@@ -237,7 +238,34 @@ void rc_flushed(struct stag_qp *qp)
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	qp->rc->hold = RC_HOLD_STATE;
 	qp->rc->draining = qp->rc->watched = false;
+	if (qp->rc->farewell)
+		atomic_store(&qp->progress.tx_blocked, true);
 	qp_tell(qp);
+}
+
+void rc_say_farewell(struct stag_qp *qp)
+{
+	assert(engine_locked());
+	qp_lock_both(qp);
+	if (qp->rc->farewell && qp->stream) {
+		qp_tx_terminate(qp, NULL);
+		if (!qp->rc->farewell) {
+			qp->stream->ops->shutdown(qp->stream);
+			atomic_store(&qp->progress.tx_blocked, false);
+		}
+	}
+	qp_unlock_both(qp);
+	qp_arm(qp);
+}
+
+static bool is_lost(struct stag_qp *qp)
+{
+	bool lost;
+
+	lock_acquire(&qp->tx_lock);
+	lost = qp->rc->lost;
+	lock_release(&qp->tx_lock);
+	return lost;
 }
 
 void rc_on_work(struct stag_qp *qp)
@@ -247,7 +275,7 @@ void rc_on_work(struct stag_qp *qp)
 		timer_cancel(&qp->rc->patience);
 		timer_cancel(&qp->rc->rnr.timer);
 		reach_stop(qp);
-	} else if (qp->rc->lost) {
+	} else if (is_lost(qp)) {
 		rc_detach(qp);
 	}
 }

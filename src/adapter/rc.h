@@ -97,7 +97,8 @@ struct rc {
 	unsigned tries;		/* timer periods without progress */
 	uint64_t seen;		/* progress at the last one */
 	_Atomic uint32_t heard; /* reads of the stream that brought something; streams */
-	bool lost;		/* the stream has ended, and is to be closed; tx_lock */
+	bool farewell; /* in ERR, and the last message waits for room in the stream; tx_lock */
+	bool lost;     /* the stream has ended, and is to be closed; tx_lock */
 };
 
 /* ---- rc.c ---- */
@@ -112,11 +113,12 @@ void rc_posted(struct stag_qp *qp);	       /* requests were posted; under tx_loc
 bool rc_is_draining(const struct stag_qp *qp); /* in SQD: are requests under way? Under tx_lock */
 void rc_check_drained(struct stag_qp *qp);     /* after requests were retired; under tx_lock */
 
-void rc_attached(struct stag_qp *qp); /* a stream has begun; under both locks */
-void rc_lose(struct stag_qp *qp);     /* it has ended; under both locks. The engine closes it */
-void rc_detach(struct stag_qp *qp);   /* closes it; under the engine lock */
-void rc_flushed(struct stag_qp *qp);  /* to ERR; under both locks */
-void rc_on_work(struct stag_qp *qp);  /* on the engine thread, after rc_lose() or rc_flushed() */
+void rc_attached(struct stag_qp *qp);	  /* a stream has begun; under both locks */
+void rc_lose(struct stag_qp *qp);	  /* it has ended; under both locks. The engine closes it */
+void rc_detach(struct stag_qp *qp);	  /* closes it; under the engine lock */
+void rc_flushed(struct stag_qp *qp);	  /* to ERR; under both locks */
+void rc_say_farewell(struct stag_qp *qp); /* in ERR: the stream has room; on the engine thread */
+void rc_on_work(struct stag_qp *qp); /* on the engine thread, after rc_lose() or rc_flushed() */
 void rc_fail_oldest(struct stag_qp *qp, enum ibv_wc_status status); /* to ERR; under both locks */
 
 /* ---- rc_ack.c ---- */
@@ -126,7 +128,8 @@ void rc_framed(struct stag_qp *qp, struct wqe *w); /* numbers a request; under t
 bool rc_frame_word(struct stag_qp *qp);
 bool rc_words_are_due(const struct stag_qp *qp); /* under tx_lock */
 void rc_frame_last_words(struct stag_qp *qp); /* acknowledgement and NAK, behind everything else */
-void rc_flush_acks(struct stag_qp *qp);	      /* from any thread that does not hold tx_lock */
+void rc_flush_acks_at_exit(struct stag_qp *qp);	  /* the same, unless another thread holds it */
+void rc_flush_acks(struct stag_qp *qp);		  /* from any thread that does not hold tx_lock */
 bool rc_acked(struct stag_qp *qp, uint32_t upto); /* under tx_lock. false: nonsense */
 struct wqe *rc_find(struct stag_qp *qp, uint32_t number,
 		    uint32_t *idx); /* not acknowledged; or NULL */

@@ -150,8 +150,21 @@ void rc_frame_last_words(struct stag_qp *qp)
 		frame(qp, RDMAP_SUB_NAK, rdmap_nak_arg(words->nak, 0), words->nak_number);
 }
 
+void rc_flush_acks_at_exit(struct stag_qp *qp)
+{
+	/* A forked child must not write to its parent's sockets. */
+	if (qp->progress.watch.forks != engine_age())
+		return;
+	if (!rc_ack_is_due(qp->rc) || !lock_try(&qp->tx_lock))
+		return;
+	qp_tx_run(qp);
+	lock_release(&qp->tx_lock);
+}
+
 void rc_flush_acks(struct stag_qp *qp)
 {
+	/* Pairs with may_be_lazy(): it sees that the claim is gone, or this sees what it has left. */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (!rc_ack_is_due(qp->rc))
 		return;
 	lock_acquire(&qp->tx_lock);

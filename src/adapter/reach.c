@@ -486,7 +486,7 @@ static enum verdict judge(struct stag_qp *qp, const struct hello *h)
 {
 	if (!qp || !qp->rc || h->kind != HELLO_ASK)
 		return REACH_NO;
-	switch (qp->ibv.state) {
+	switch (__atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED)) {
 	case IBV_QPS_RESET:
 	case IBV_QPS_INIT:
 		return REACH_LATER;

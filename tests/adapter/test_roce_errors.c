@@ -175,6 +175,24 @@ static void invalid_memory_of_our_own_concerns_nobody_else(void **state)
 	}
 }
 
+/* The responder has more to send than the stream takes when it refuses. */
+static void a_refusal_is_heard_behind_a_stream_that_was_full(void **state)
+{
+	enum { LONG = 64 << 20 };
+	struct roce_pair *p = reopen(state, &(struct ways){.size = LONG});
+	struct stag_qp *a = to_stag_qp(p->a.qp);
+
+	exchange(p);
+	lock_acquire(&a->rx_lock); /* a does not read */
+	post_op(&p->a, IBV_WR_RDMA_READ, 1, 0, LONG, &p->b);
+	await(atomic_load(&to_stag_qp(p->b.qp)->progress.tx_blocked));
+	post_remote(&p->a, IBV_WR_RDMA_WRITE, 2, (uintptr_t)p->b.buf, 0xdeadbeef, 8);
+	await_qp_state(&p->b, IBV_QPS_ERR);
+	lock_release(&a->rx_lock);
+	expect_wc(p->a.scq, 1, IBV_WC_WR_FLUSH_ERR);
+	expect_wc(p->a.scq, 2, IBV_WC_REM_ACCESS_ERR);
+}
+
 /* T is taken as 100 ms: (3 + 1) * T. */
 static const struct ways short_of_patience = {.timeout = 10, .retry_cnt = 3};
 
@@ -323,6 +341,7 @@ int main(void)
 		TEST(an_atomic_that_is_not_aligned_is_an_invalid_request),
 		TEST(a_message_longer_than_the_receive_fails_at_both_ends),
 		TEST(a_receive_with_invalid_memory_is_a_remote_operation_error),
+		TEST(a_refusal_is_heard_behind_a_stream_that_was_full),
 		TEST(invalid_memory_of_our_own_concerns_nobody_else),
 		cmocka_unit_test(a_peer_that_does_not_exist_is_waited_for_in_vain),
 		cmocka_unit_test(a_peer_that_wants_another_does_not_answer),
