@@ -168,6 +168,7 @@ static void init_locks(struct stag_qp *qp)
 	lock_init(&qp->progress.arm_lock);
 	list_init(&qp->mirror.stall_link);
 	shots_init(qp);
+	rx_wait_init(qp);
 }
 
 static void set_attributes(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
@@ -548,13 +549,15 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		qp->stats.recv_posts++;
 		more = true;
 	}
-	if (qp->rc && more) {
-		missed = qp->rc->starving;
-		qp->rc->starving = false;
+	if (more) {
+		missed = qp->starving;
+		qp->starving = false;
 	}
 	lock_release(&qp->rq_lock);
-	if (missed)
+	if (missed && qp->rc)
 		rc_go(qp);
+	else if (missed)
+		rx_receive_posted(qp);
 	if (err) {
 		rq_log_refused(&qp->rq, wr, err, "qp", qp->ibv.qp_num);
 		*bad = wr;

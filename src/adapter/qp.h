@@ -19,6 +19,7 @@
 #include "adapter/one_shot.h"
 #include "adapter/rq.h"
 #include "adapter/sq.h"
+#include "adapter/srq.h"
 #include "base/histogram.h"
 #include "base/list.h"
 #include "base/lock.h"
@@ -170,6 +171,10 @@ struct stag_qp {
 	struct qp_tx *tx;      /* tx_lock */
 	struct qp_rx *rx;      /* rx_lock */
 	bool rtr_read_pending; /* the RTR was a read: its response completes no request */
+
+	bool starving;		       /* a receive was missing; rq_lock */
+	struct srq_waiter recv_waiter; /* the same with an SRQ, on stag0; rx_wait.c */
+	struct timer recv_timer;
 
 	struct timer hold_timer;
 	struct qp_end end;
@@ -333,6 +338,10 @@ void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
 void rx_flush(struct stag_qp *qp);	   /* flushes the receives, the one in progress included */
 void rx_consume_ahead(struct stag_qp *qp); /* handles bytes that came with the MPA frame */
 void rx_read_on(struct stag_qp *qp);	   /* handles bytes that the stream holds, soon */
+/* rx_wait.c */
+void rx_wait_init(struct stag_qp *qp);
+void rx_wait_stop(struct stag_qp *qp);		   /* under the engine lock */
+void rx_receive_posted(struct stag_qp *qp);	   /* one was missing; no lock held */
 struct wire_fault rx_read_fault(enum key_fault f); /* for the memory of a read or an atomic */
 
 #endif

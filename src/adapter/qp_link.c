@@ -149,6 +149,7 @@ void qp_close_stream(struct stag_qp *qp)
 	assert(engine_locked());
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->end.timer);
+	rx_wait_stop(qp);
 	lock_acquire(&qp->progress.arm_lock);
 	watch_del(&qp->progress.watch);
 	lock_release(&qp->progress.arm_lock);

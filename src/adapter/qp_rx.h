@@ -95,6 +95,9 @@ struct qp_rx {
 	bool write_begun;
 	struct wqe *read; /* our read whose response is coming in */
 
+	uint64_t
+		recv_until; /* a receive is missing, and is waited for until then, clock_ns(); or 0 */
+
 	bool first_seen;
 	bool kick_tx;
 	bool stopped; /* nothing more is read from the stream */
@@ -178,6 +181,9 @@ bool rx_may_place(struct stag_qp *qp, uint32_t *n);
 /* rx_message.c */
 bool rx_begin_segment(struct stag_qp *qp);
 bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload);
+
+/* rx_wait.c */
+bool rx_wait_for_receive(struct stag_qp *qp); /* false: no longer */
 
 /* rx_store.c */
 enum outcome rx_store_begin(struct stag_qp *qp);

@@ -177,7 +177,7 @@ void rc_attached(struct stag_qp *qp)
 	rc->dropping = false;
 	rc->lost = rc->farewell = false;
 	lock_acquire(&qp->rq_lock);
-	rc->starving = false;
+	qp->starving = false;
 	lock_release(&qp->rq_lock);
 	if (qp->srq)
 		srq_stop_waiting(qp->srq, &rc->waiter);

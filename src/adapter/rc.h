@@ -85,7 +85,6 @@ struct rc {
 		executed; /* number of the last request that was carried out; written under rx_lock */
 	uint32_t ack_sent;	  /* of the last one that we acknowledged; tx_lock */
 	bool dropping;		  /* until RESUME; rx_lock */
-	bool starving;		  /* waits for a receive; rq_lock */
 	struct srq_waiter waiter; /* the same with an SRQ; srq->lock */
 	struct rwqe *kept;	  /* the receive of a message that was cut off, or NULL; rx_lock */
 	bool has_kept;

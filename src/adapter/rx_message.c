@@ -29,7 +29,7 @@ static const struct rx_message *escape_of(const struct ddp_hdr *h)
 	return &escapes[rdmap_subtype(h->ulp)];
 }
 
-/* On roce0 the queue pair waits for the next one if there is none. */
+/* If there is none, the queue pair hears of the next one. */
 static bool take_receive(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -38,11 +38,10 @@ static bool take_receive(struct stag_qp *qp)
 	if (qp->rc && rc_take_kept(qp))
 		return true;
 	if (qp->srq)
-		return srq_take(qp->srq, rx->recv, qp->rc ? &qp->rc->waiter : NULL);
+		return srq_take(qp->srq, rx->recv, qp->rc ? &qp->rc->waiter : &qp->recv_waiter);
 	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
-	if (qp->rc)
-		qp->rc->starving = !w;
+	qp->starving = !w;
 	if (w) {
 		memcpy(rx->recv, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
 		qp->rq.get++;
@@ -68,6 +67,9 @@ static bool begin_send(struct stag_qp *qp)
 				rx->dropped = true;
 				return true;
 			}
+			rx->waits = rx_wait_for_receive(qp);
+			if (rx->waits)
+				return true;
 			peer_misuse("no receive", qp->ibv.qp_num,
 				    "qp %u: the peer's send number %u of at least %u bytes is "
 				    "refused: no "
@@ -75,6 +77,7 @@ static bool begin_send(struct stag_qp *qp)
 				    qp->ibv.qp_num, rx->h.msn, rx->seg_len);
 			return rx_stop_logged(qp, FAULT_DDP_NO_BUFFER);
 		}
+		rx->recv_until = 0;
 		rx->recv_open = true;
 		rx->recv_off = 0;
 	}
