@@ -213,6 +213,17 @@ static enum ibv_wc_status status_of(enum rdmap_nak kind)
 	return IBV_WC_REM_OP_ERR;
 }
 
+static const char *nak_word(enum rdmap_nak kind)
+{
+	static const char *const words[NAK_KINDS] = {
+		[NAK_NONE] = "for no reason",		[NAK_RNR] = "it has posted no receive",
+		[NAK_ACCESS] = "a remote access error", [NAK_REQUEST] = "an invalid request",
+		[NAK_OP] = "it could not carry it out",
+	};
+
+	return words[kind];
+}
+
 enum nak_result { NAK_WAITS, NAK_FAILS, NAK_NONSENSE };
 
 static enum nak_result take_nak(struct stag_qp *qp, uint32_t number, uint8_t kind, uint8_t code)
@@ -253,7 +264,7 @@ bool rc_end_nak(struct stag_qp *qp, const uint8_t *payload)
 	if (r == NAK_NONSENSE)
 		return rc_break(qp);
 	peer_misuse(__func__, qp->ibv.qp_num, "qp %u: the peer refused request %u: %s",
-		    qp->ibv.qp_num, rx->h.msn, ibv_wc_status_str(status_of(kind)));
+		    qp->ibv.qp_num, rx->h.msn, nak_word(kind));
 	rx_end(qp, &(struct rx_end){.kind = END_TERMINATED, .event = RC_NO_EVENT});
 	return false;
 }
