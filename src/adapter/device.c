@@ -16,6 +16,7 @@
 #include "adapter/config.h"
 #include "adapter/cq.h"
 #include "adapter/face.h"
+#include "adapter/guid.h"
 #include "adapter/qp.h"
 #include "adapter/srq.h"
 #include "base/log.h"
@@ -270,26 +271,6 @@ void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 }
 
 /* ---- what it can do ---- */
-
-/* Returns a locally administered GUID: the same at every call, different on every machine. */
-static uint64_t node_guid(void)
-{
-	char id[64] = "";
-	uint64_t h = 0xcbf29ce484222325ull;
-	FILE *f = fopen("/etc/machine-id", "re");
-
-	if (f) {
-		if (!fgets(id, sizeof(id), f))
-			id[0] = '\0';
-		fclose(f);
-	}
-	if (!id[0] && gethostname(id, sizeof(id) - 1))
-		strcpy(id, "stag");
-	for (const char *p = id; *p; p++)
-		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
-	h = (h & 0x00ffffffffffffffull) | 0x0200000000000000ull;
-	return htobe64(h);
-}
 
 static void query_basic(struct ibv_device_attr *a)
 {

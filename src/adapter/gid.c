@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* gid.c - the GID table of roce0: the machine's addresses. */
+/* gid.c - the GID table of this machine, and GIDs as addresses. */
 #include "adapter/gid.h"
 
 #include <arpa/inet.h>
@@ -27,27 +27,6 @@ static struct {
 	union ibv_gid local[MAX_ADDRESSES];
 	unsigned n_local;
 } machine = {.lock = LOCK_INITIALIZER};
-
-bool gid_is_equal(const union ibv_gid *a, const union ibv_gid *b)
-{
-	return !memcmp(a, b, sizeof(*a));
-}
-
-bool gid_is_v4(const union ibv_gid *gid)
-{
-	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid->raw);
-}
-
-void gid_from_addr(const struct sockaddr *addr, union ibv_gid *out)
-{
-	memset(out, 0, sizeof(*out));
-	if (addr->sa_family == AF_INET) {
-		out->raw[10] = out->raw[11] = 0xff;
-		memcpy(out->raw + 12, &((const struct sockaddr_in *)addr)->sin_addr, 4);
-	} else if (addr->sa_family == AF_INET6) {
-		memcpy(out->raw, &((const struct sockaddr_in6 *)addr)->sin6_addr, 16);
-	}
-}
 
 socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
 		      struct sockaddr_storage *out)
@@ -79,127 +58,11 @@ const char *gid_text(const union ibv_gid *gid, char buf[GID_TEXT])
 	return buf;
 }
 
-/* ---- which addresses, and in which order ---- */
-
-enum rank { GLOBAL_V4, GLOBAL_V6, LINK_LOCAL, LOOPBACK, RANKS, NEVER = RANKS };
-
-static bool is_link_local(const union ibv_gid *gid)
-{
-	if (gid_is_v4(gid))
-		return gid->raw[12] == 169 && gid->raw[13] == 254;
-	return IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)gid->raw);
-}
-
-static enum rank rank_of(const struct ifaddrs *a, const union ibv_gid *gid)
-{
-	if (!(a->ifa_flags & IFF_UP))
-		return NEVER;
-	if (a->ifa_flags & IFF_LOOPBACK) /* ::1 would be no GID of RoCE */
-		return gid_is_v4(gid) && gid->raw[12] == 127 ? LOOPBACK : NEVER;
-	if (is_link_local(gid))
-		return LINK_LOCAL;
-	return gid_is_v4(gid) ? GLOBAL_V4 : GLOBAL_V6;
-}
-
-static bool to_gid(const struct ifaddrs *a, union ibv_gid *gid)
-{
-	if (!a->ifa_addr ||
-	    (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6))
-		return false;
-	gid_from_addr(a->ifa_addr, gid);
-	return true;
-}
-
-static int find(const struct gid_table *t, const union ibv_gid *gid)
-{
-	for (unsigned i = 0; i < t->len; i++)
-		if (t->at[i].ifindex && gid_is_equal(&t->at[i].gid, gid))
-			return (int)i;
-	return -1;
-}
-
-static void add(struct gid_table *t, const union ibv_gid *gid, uint32_t ifindex)
-{
-	unsigned at = 0;
-
-	while (at < t->len && t->at[at].ifindex)
-		at++;
-	if (at == t->len && t->len < GID_MAX_TABLE)
-		t->len++;
-	if (at == t->len)
-		return;
-	t->at[at] = (struct gid_entry){.gid = *gid, .ifindex = ifindex};
-	t->used++;
-}
-
-/* Adds the addresses of one rank that are not there yet. */
-static void add_rank(struct gid_table *t, const struct ifaddrs *addrs, enum rank rank)
-{
-	for (const struct ifaddrs *a = addrs; a; a = a->ifa_next) {
-		uint32_t ifindex = if_nametoindex(a->ifa_name);
-		union ibv_gid gid;
-
-		if (to_gid(a, &gid) && rank_of(a, &gid) == rank && find(t, &gid) < 0)
-			add(t, &gid, ifindex ? ifindex : 1);
-	}
-}
-
-static bool is_there(const struct ifaddrs *addrs, const union ibv_gid *wanted)
-{
-	for (const struct ifaddrs *a = addrs; a; a = a->ifa_next) {
-		union ibv_gid gid;
-
-		if (to_gid(a, &gid) && rank_of(a, &gid) != NEVER && gid_is_equal(&gid, wanted))
-			return true;
-	}
-	return false;
-}
-
-static void drop_gone(struct gid_table *t, const struct ifaddrs *addrs)
-{
-	for (unsigned i = 0; i < t->len; i++) {
-		if (!t->at[i].ifindex || is_there(addrs, &t->at[i].gid))
-			continue;
-		t->at[i] = (struct gid_entry){.ifindex = 0};
-		t->used--;
-	}
-}
-
-void gid_table_update(struct gid_table *t, const struct ifaddrs *addrs)
-{
-	if (t->len < GID_MIN_TABLE)
-		t->len = GID_MIN_TABLE;
-	drop_gone(t, addrs);
-	add_rank(t, addrs, GLOBAL_V4);
-	add_rank(t, addrs, GLOBAL_V6);
-	if (!t->used)
-		add_rank(t, addrs, LINK_LOCAL);
-	if (!t->used)
-		add_rank(t, addrs, LOOPBACK);
-	if (t->used + 2 > t->len && t->len < GID_MAX_TABLE)
-		t->len = t->used + 2 < GID_MAX_TABLE ? t->used + 2 : GID_MAX_TABLE;
-}
-
-/* ---- this machine's ---- */
-
-/* A network without any address, not even of the loopback interface. */
-static void add_last_resort(struct gid_table *t)
-{
-	struct sockaddr_in lo = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	union ibv_gid gid;
-
-	if (t->at[0].ifindex)
-		return;
-	gid_from_addr((struct sockaddr *)&lo, &gid);
-	t->at[0] = (struct gid_entry){.gid = gid, .ifindex = 1};
-	t->used++;
-}
-
 static void note_local(const struct ifaddrs *addrs)
 {
 	machine.n_local = 0;
 	for (const struct ifaddrs *a = addrs; a && machine.n_local < MAX_ADDRESSES; a = a->ifa_next)
-		if (to_gid(a, &machine.local[machine.n_local]))
+		if (gid_from_ifaddr(a, &machine.local[machine.n_local]))
 			machine.n_local++;
 }
 
@@ -214,7 +77,7 @@ static void refresh(void)
 	if (getifaddrs(&addrs))
 		log_err("gid: cannot read the machine's addresses: %s", strerror(errno));
 	gid_table_update(&machine.table, addrs);
-	add_last_resort(&machine.table);
+	gid_table_add_last_resort(&machine.table);
 	note_local(addrs);
 	if (addrs)
 		freeifaddrs(addrs);
@@ -250,7 +113,7 @@ int gid_index(const union ibv_gid *gid)
 
 	lock_acquire(&machine.lock);
 	refresh();
-	at = find(&machine.table, gid);
+	at = gid_table_find(&machine.table, gid);
 	lock_release(&machine.lock);
 	return at;
 }

@@ -30,8 +30,19 @@ struct gid_table {
 	unsigned used; /* filled ones, at most len */
 };
 
-/* Brings a table up to date with the machine's addresses. Pure; for gid.c and its tests. */
+/* gid_table.c: pure */
+
+/* Brings a table up to date with the machine's addresses. */
 void gid_table_update(struct gid_table *t, const struct ifaddrs *addrs);
+/* Fills index 0 of a machine without any address, not even one of the loopback interface. */
+void gid_table_add_last_resort(struct gid_table *t);
+int gid_table_find(const struct gid_table *t, const union ibv_gid *gid); /* the index; or -1 */
+bool gid_is_v4(const union ibv_gid *gid);
+bool gid_is_equal(const union ibv_gid *a, const union ibv_gid *b);
+void gid_from_addr(const struct sockaddr *addr, union ibv_gid *out);
+bool gid_from_ifaddr(const struct ifaddrs *a, union ibv_gid *gid); /* false: no address of IP */
+
+/* gid.c */
 
 /* The table of this machine; it is read again if it is older than a second. */
 unsigned gid_table_len(void);
@@ -41,12 +52,9 @@ bool gid_is_local(const union ibv_gid *gid);	     /* is it an address of this ma
 enum ibv_mtu gid_mtu(void);			     /* of the interface of index 0 */
 void gid_after_fork(void);
 
-bool gid_is_v4(const union ibv_gid *gid);
-bool gid_is_equal(const union ibv_gid *a, const union ibv_gid *b);
-/* Conversion from and to socket addresses. ifindex: the scope of a link-local address. */
+/* Converts to a socket address. ifindex: the scope of a link-local address. */
 socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
 		      struct sockaddr_storage *out);
-void gid_from_addr(const struct sockaddr *addr, union ibv_gid *out);
 
 #define GID_TEXT 48
 const char *gid_text(const union ibv_gid *gid, char buf[GID_TEXT]);
