@@ -87,12 +87,11 @@ static void add(struct gid_table *t, const union ibv_gid *gid, uint32_t ifindex)
 static void add_rank(struct gid_table *t, const struct ifaddrs *addrs, enum rank rank)
 {
 	for (const struct ifaddrs *a = addrs; a; a = a->ifa_next) {
-		uint32_t ifindex = if_nametoindex(a->ifa_name);
 		union ibv_gid gid;
 
 		if (gid_from_ifaddr(a, &gid) && rank_of(a, &gid) == rank &&
 		    gid_table_find(t, &gid) < 0)
-			add(t, &gid, ifindex ? ifindex : 1);
+			add(t, &gid, if_nametoindex(a->ifa_name) ?: 1);
 	}
 }
 
