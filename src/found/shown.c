@@ -46,6 +46,8 @@ __attribute__((constructor)) bool shown_any(void)
 {
 	enum choice c = atomic_load_explicit(&choice, memory_order_relaxed);
 
+	if (!__environ) /* the C library has not come to that yet, and secure_getenv() would read it */
+		return false;
 	if (c == UNKNOWN) {
 		c = read_choice();
 		atomic_store_explicit(&choice, c, memory_order_relaxed);
