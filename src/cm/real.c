@@ -21,7 +21,7 @@ static unsigned resolve(void *lib, const char *name, const char *version, void *
 
 unsigned real_cm_resolve(struct real_cm *table)
 {
-	void *lib = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
+	void *lib = real_library("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
 	unsigned missing = 0;
 
 #define RESOLVE(name, version)                                                                     \

@@ -7,6 +7,9 @@
  * already, and gets another handle), and each function is looked up in that handle under its
  * version. Calls of the real library to its own functions come here first, name a real device,
  * and are passed back.
+ *
+ * Programs that open the real library by its name get this one, from libstag-found.so (see src/found): the search for the real
+ * one goes past that.
  */
 #include "verbs/verbs.h"
 
@@ -16,9 +19,16 @@
 static struct real_verbs table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+void *real_library(const char *soname, int mode)
+{
+	void *(*next)(const char *, int) = dlsym(RTLD_DEFAULT, "stag_found_next_dlopen");
+
+	return next ? next(soname, mode) : dlopen(soname, mode);
+}
+
 static void load(void)
 {
-	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+	void *lib = real_library("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
 
 	if (!lib) {
 		log_info("verbs: cannot load the real libibverbs: %s", dlerror());

@@ -128,6 +128,8 @@ static inline bool is_ours(const struct ibv_context *context)
 /* ---- device.c, context.c ----------------------------------------------- */
 
 bool real_devices_exist(void); /* read once */
+/* Opens rdma-core's library of that name, also where dlopen() of the name gives this one. */
+void *real_library(const char *soname, int mode);
 
 /*
  * Creates a context of a device with all its function pointers; the caller closes it with
