@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * preload.c - finds libstag-verbs.so, and has it loaded into programs (ld.so(8),
+ * preload.c - finds libstag-verbs.so and its companion libstag-found.so, and has them loaded into programs (ld.so(8),
  * LD_PRELOAD).
  */
 #include "preload.h"
@@ -17,11 +17,14 @@
 
 #include "base/cleanup.h"
 
-#define LIBRARY "libstag-verbs.so.0"
+#define LIBRARY	  "libstag-verbs.so.0"
+#define COMPANION "libstag-found.so.0"
 
 /* Relative to the directory of the executable: installed, and in the build tree. */
 static const char *const library_places[] = {STAG_EXE_TO_LIB "/" LIBRARY,
 					     "../../src/verbs/" LIBRARY};
+/* Relative to the directory of libstag-verbs.so. */
+static const char *const companion_places[] = {COMPANION, "../found/" COMPANION};
 
 static int find_file(const char *name, int mode, char *path)
 {
@@ -112,6 +115,19 @@ int preload_find(const char *chosen, char *path, size_t size)
 	if (err)
 		complain("%s", why);
 	return err;
+}
+
+int preload_find_companion(const char *library, char *path)
+{
+	char name[2 * PATH_MAX];
+	int dir = (int)(strrchr(library, '/') - library);
+
+	for (size_t i = 0; i < sizeof(companion_places) / sizeof(*companion_places); i++) {
+		snprintf(name, sizeof(name), "%.*s/%s", dir, library, companion_places[i]);
+		if (find_file(name, R_OK, path) == 0)
+			return 0;
+	}
+	return -ENOENT;
 }
 
 /* Is word in a list that is divided by spaces and colons? */

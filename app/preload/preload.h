@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * preload.h - finds libstag-verbs.so, and has it loaded into programs by LD_PRELOAD.
+ * preload.h - finds libstag-verbs.so and its companion, and has them loaded into programs by LD_PRELOAD.
  */
 #ifndef STAG_APP_PRELOAD_H
 #define STAG_APP_PRELOAD_H
@@ -22,6 +22,11 @@ int find_beside_executable(const char *const *places, size_t n, int mode, char *
 int preload_find(const char *chosen, char *path, size_t size);
 /* Likewise, but stores the reason of a failure in why. */
 int preload_look(const char *chosen, char *path, size_t size, char *why, size_t room);
+/*
+ * Finds libstag-found.so, by which programs find devices with dlopen() and in /sys. library is the absolute path of the
+ * libstag-verbs.so that it belongs to; path takes PATH_MAX bytes. Returns -ENOENT if it is not there.
+ */
+int preload_find_companion(const char *library, char *path);
 /* Returns the value of LD_PRELOAD with the library added to the old one, which may be NULL. The caller frees it. NULL: out of memory. */
 char *preload_words(const char *old, const char *library);
 int preload_set(const char *library); /* adds it to LD_PRELOAD; returns -errno */

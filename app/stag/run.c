@@ -21,7 +21,8 @@
 #include "base/file.h"
 
 struct run_options {
-	const char *trace, *log, *log_file, *crc, *markers, *extensions, *one_shot, *p2p, *mpa_rev;
+	const char *device, *trace, *log, *log_file, *crc, *markers, *extensions, *one_shot, *p2p,
+		*mpa_rev;
 	const char *connect_timeout, *congestion;
 	const char *tls, *tls_cert, *tls_key, *tls_ca, *tls_name, *tls_psk;
 	const char *library; /* NULL: the default */
@@ -100,6 +101,11 @@ static void list_congestion_controls(struct cli_words *w, char *const *args)
 
 /* Each option but --library sets a variable of the environment: --log-file sets STAG_LOG_FILE. */
 static const struct cli_option run_table[] = {
+	{"device", .value = "iwarp|roce|both",
+	 CLI_WORD_AT(struct run_options, device, "iwarp roce both"),
+	 .help = "what the program sees: stag0, an iWARP adapter (iwarp); roce0, a RoCE adapter, "
+		 "by "
+		 "verbs and in /sys; or both (iwarp)"},
 	{"trace", .value = "FILE", CLI_FILE_AT(struct run_options, trace),
 	 .help = "write what passes the adapter to FILE as pcapng, which Wireshark and tshark "
 		 "show message by message; %p in it becomes the process id. Each process writes a "
@@ -154,7 +160,7 @@ static const struct cli_noun run_noun = {
 	.name = "run",
 	.summary = "run a program with the software adapter",
 	.about = "Runs a program with the software adapter: its verbs and RDMA CM calls find the "
-		 "device stag0 beside the real ones. The program needs no change.",
+		 "adapter's device beside the real ones. The program needs no change.",
 	.notes = "If the program fails: its mistakes are on standard error; --log info tells more, "
 		 "and --trace shows the messages on the wire. Ends with the exit code of the "
 		 "program; 126 if it cannot be executed, 127 if it does not exist.",
@@ -233,6 +239,23 @@ static int exec_program(char **argv)
 	return err == -ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE;
 }
 
+/* Has the adapter loaded, and what lets programs find it that look elsewhere than in the libraries that they are linked with. */
+static int preload_all(const char *library)
+{
+	const char *device = getenv("STAG_DEVICE");
+	char companion[PATH_MAX];
+
+	if (preload_set(library))
+		return -ENOMEM;
+	if (preload_find_companion(library, companion) == 0)
+		return preload_set(companion);
+	if (device && strcmp(device, "iwarp") != 0)
+		complain("warning: libstag-found.so is not beside %s: programs that look in /sys "
+			 "find no device",
+			 library);
+	return 0;
+}
+
 static int run_program(const struct command *self, int argc, char **argv)
 {
 	struct run_options o = {0};
@@ -245,7 +268,7 @@ static int run_program(const struct command *self, int argc, char **argv)
 	rc = set_variables(&o);
 	if (rc != EXIT_OK)
 		return rc;
-	if (preload_find(o.library, library, sizeof(library)) || preload_set(library))
+	if (preload_find(o.library, library, sizeof(library)) || preload_all(library))
 		return EXIT_FAILED;
 	return exec_program(call.args);
 }
