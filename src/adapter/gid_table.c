@@ -23,11 +23,15 @@ bool gid_is_v4(const union ibv_gid *gid)
 
 void gid_from_addr(const struct sockaddr *addr, union ibv_gid *out)
 {
+	sa_family_t family;
+
 	memset(out, 0, sizeof(*out));
-	if (addr->sa_family == AF_INET) {
+	memcpy(&family, &addr->sa_family,
+	       sizeof(family)); /* a caller may have written it as sin_family */
+	if (family == AF_INET) {
 		out->raw[10] = out->raw[11] = 0xff;
 		memcpy(out->raw + 12, &((const struct sockaddr_in *)addr)->sin_addr, 4);
-	} else if (addr->sa_family == AF_INET6) {
+	} else if (family == AF_INET6) {
 		memcpy(out->raw, &((const struct sockaddr_in6 *)addr)->sin6_addr, 16);
 	}
 }

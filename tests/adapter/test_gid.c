@@ -91,6 +91,17 @@ static void the_loopback_address_is_the_last_resort(void **state)
 	expect(&m, 1, NULL);
 }
 
+static void machine_without_any_address_has_the_loopback_address(void **state)
+{
+	struct gid_table t = {.len = 0};
+	char text[GID_TEXT];
+
+	gid_table_update(&t, NULL);
+	gid_table_add_last_resort(&t);
+	assert_string_equal(gid_text(&t.at[0].gid, text), "127.0.0.1");
+	assert_int_not_equal(t.at[0].ifindex, 0);
+}
+
 static void an_address_that_goes_leaves_a_hole(void **state)
 {
 	struct machine m = {.table.len = 0};
@@ -152,6 +163,7 @@ int main(void)
 		cmocka_unit_test(ipv4_comes_before_ipv6),
 		cmocka_unit_test(link_local_addresses_are_taken_if_there_are_no_others),
 		cmocka_unit_test(the_loopback_address_is_the_last_resort),
+		cmocka_unit_test(machine_without_any_address_has_the_loopback_address),
 		cmocka_unit_test(an_address_that_goes_leaves_a_hole),
 		cmocka_unit_test(the_table_always_has_empty_entries),
 		cmocka_unit_test(a_gid_is_an_address_and_back),
