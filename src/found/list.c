@@ -12,6 +12,7 @@
 
 #include "found/found.h"
 #include "found/next.h"
+#include "found/text.h"
 
 enum { MAX_LISTS = 64 }; /* open at a time in a process */
 
@@ -153,12 +154,15 @@ static void drop_list(struct list *l)
 DIR *list_open(const struct shown *s, const struct spot *at, int fd)
 {
 	struct list *l = take_list();
+	struct text path;
 
 	if (!l) {
 		errno = EMFILE;
 		return NULL;
 	}
-	snprintf(l->path, sizeof(l->path), "%s", at->path);
+	text_begin(&path, l->path,
+		   sizeof(l->path)); /* a directory's path is never longer: see tree.c */
+	text_add(&path, at->path);
 	l->fd = fd;
 	fill(l, s, at->node.kind);
 	if (l->failed) {
