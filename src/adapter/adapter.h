@@ -48,6 +48,7 @@
 #ifndef STAG_ADAPTER_H
 #define STAG_ADAPTER_H
 
+#include "adapter/ah.h"
 #include "adapter/channel.h"
 #include "adapter/config.h"
 #include "adapter/cq.h"
@@ -57,6 +58,7 @@
 #include "adapter/gid.h"
 #include "adapter/keys.h"
 #include "adapter/ledger.h"
+#include "adapter/mcast.h"
 #include "adapter/mr.h"
 #include "adapter/mw.h"
 #include "adapter/one_shot.h"
@@ -66,5 +68,6 @@
 #include "adapter/sq.h"
 #include "adapter/srq.h"
 #include "adapter/stream.h"
+#include "adapter/ud.h"
 
 #endif

@@ -18,6 +18,7 @@
 #include "adapter/qp.h"
 #include "adapter/rc.h"
 #include "adapter/store.h"
+#include "adapter/ud.h"
 
 #define CLAIM_AFTER 8 /* polls of an empty queue since it was armed */
 #define FEW	    8 /* queue pairs: up to so many, each is read at every poll */
@@ -41,7 +42,8 @@ void qp_arm(struct stag_qp *qp)
 
 	lock_acquire(&qp->progress.arm_lock);
 	cq = atomic_load(&qp->progress.claimed_by);
-	blocked = atomic_load(&qp->progress.tx_blocked);
+	/* A UD queue pair sends by another socket. */
+	blocked = !qp->ud && atomic_load(&qp->progress.tx_blocked);
 	if (!cq)
 		events = watched_events(atomic_load(&qp->progress.rx_paused), blocked);
 	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
@@ -49,6 +51,8 @@ void qp_arm(struct stag_qp *qp)
 	else
 		events = 0;
 	watch_mod(&qp->progress.watch, events);
+	if (qp->ud)
+		ud_arm(qp);
 	lock_release(&qp->progress.arm_lock);
 	qp_arm_media(qp);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "adapter/config.h"
+#include "adapter/mcast.h"
 #include "adapter/qp.h"
 #include "adapter/reach.h"
 #include "adapter/ud.h"
@@ -146,6 +147,7 @@ static void close_port(struct qp_port *p)
 	watch_del(&p->tcp_watch);
 	watch_del(&p->udp_watch);
 	reach_drop_guests(p);
+	ud_port_close(p);
 	if (p->tcp >= 0)
 		close(p->tcp);
 	if (p->udp >= 0)
@@ -176,7 +178,9 @@ static int open_port(struct qp_port **out)
 	list_init(&p->guests);
 	fill_free(p);
 	list_add_tail(&ports, &p->link);
-	err = watch_add(&p->tcp_watch, p->tcp, EPOLLIN, on_tcp);
+	err = ud_port_open(p);
+	if (!err)
+		err = watch_add(&p->tcp_watch, p->tcp, EPOLLIN, on_tcp);
 	if (!err)
 		err = watch_add(&p->udp_watch, p->udp, EPOLLIN, on_udp);
 	if (err) {
@@ -260,6 +264,7 @@ struct stag_qp *port_qp_by_num(uint32_t qpn)
 /* The parent has the sockets, and the numbers. The child opens ports of its own. */
 void port_after_fork(void)
 {
+	mcast_after_fork();
 	list_for_each (l, &ports) {
 		struct qp_port *p = list_entry(l, struct qp_port, link);
 
@@ -269,5 +274,8 @@ void port_after_fork(void)
 		if (p->udp >= 0)
 			close(p->udp);
 		p->tcp = p->udp = -1;
+		for (unsigned i = 0; i < PORT_QPS; i++)
+			if (p->qp[i] && p->qp[i]->ud)
+				ud_after_fork(p->qp[i]);
 	}
 }

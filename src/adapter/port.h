@@ -23,6 +23,7 @@
 #define PORT_BACKLOG 4096
 
 struct stag_qp;
+struct ud_port;
 
 struct qp_port {
 	struct list link;
@@ -34,6 +35,7 @@ struct qp_port {
 	struct stag_qp *qp[PORT_QPS];
 	uint8_t free[PORT_QPS]; /* a ring of indices, in the order in which they became free */
 	unsigned free_at, n_free, n_qps;
+	struct ud_port *ud; /* ud_port.c */
 	struct list guests; /* reach.c: connections that have not found their queue pair */
 	unsigned n_guests;
 };

@@ -15,6 +15,7 @@
 
 #include "adapter/claim.h"
 #include "adapter/device.h"
+#include "adapter/mcast.h"
 #include "adapter/mirror.h"
 #include "adapter/misuse.h"
 #include "adapter/pd.h"
@@ -212,16 +213,22 @@ static void strike_off(struct stag_qp *qp)
 	port_leave(qp);
 }
 
+#define NUMBER_TRIES 16
+
 static int enroll_roce(struct stag_qp *qp)
 {
-	int err = port_take(qp);
+	int err = -EADDRINUSE;
 
 	assert(engine_locked());
-	if (err)
-		return err;
-	err = qp->ibv.qp_type == IBV_QPT_UD ? ud_create(qp) : rc_create(qp);
-	if (err)
-		port_leave(qp);
+	/* Another process may have taken the name of a number. */
+	for (int i = 0; i < NUMBER_TRIES && err == -EADDRINUSE; i++) {
+		err = port_take(qp);
+		if (err)
+			return err;
+		err = qp->ibv.qp_type == IBV_QPT_UD ? ud_create(qp) : rc_create(qp);
+		if (err)
+			port_leave(qp);
+	}
 	return err;
 }
 
@@ -296,6 +303,12 @@ int qp_destroy(struct stag_qp *qp)
 {
 	char name[ACKS_NAME];
 
+	if (mcast_is_attached(qp)) {
+		misuse(__func__, qp->ibv.qp_num,
+		       "qp %u: destroy refused, it is attached to a multicast group",
+		       qp->ibv.qp_num);
+		return -EBUSY;
+	}
 	store_qp_end(qp);
 	mirror_end_qp(qp);
 	engine_lock();
@@ -564,5 +577,7 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	}
 	if (atomic_load_explicit(&qp->state, memory_order_acquire) == QP_ERROR)
 		flush_posted(qp);
+	else if (qp->ud)
+		ud_receive_posted(qp);
 	return err;
 }

@@ -297,6 +297,8 @@ void qp_lock_both(struct stag_qp *qp);
 void qp_unlock_both(struct stag_qp *qp);
 void qp_close_stream(struct stag_qp *qp);
 void qp_drop_claims(struct stag_qp *qp);
+void qp_offer(struct stag_qp
+		      *qp); /* to the poller of a queue that many queue pairs share: it is active */
 
 /* ---- qp_tx.c, tx_response.c: the sending side ----------------------------- */
 

@@ -151,7 +151,8 @@ void qp_close_stream(struct stag_qp *qp)
 	timer_cancel(&qp->end.timer);
 	rx_wait_stop(qp);
 	lock_acquire(&qp->progress.arm_lock);
-	watch_del(&qp->progress.watch);
+	if (!qp->ud) /* its socket stays */
+		watch_del(&qp->progress.watch);
 	lock_release(&qp->progress.arm_lock);
 	qp_lock_both(qp);
 	if (qp->stream) {
@@ -269,6 +270,13 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 	lock_release(&cq->qps_lock);
 }
 
+void qp_offer(struct stag_qp *qp)
+{
+	offer_to_poller(qp, qp->rcq);
+	if (qp->scq != qp->rcq)
+		offer_to_poller(qp, qp->scq);
+}
+
 /* The stream has room: sends, and reads more from the media that the responses come from. */
 static void send_after_blocking(struct stag_qp *qp)
 {
@@ -301,9 +309,7 @@ static void on_stream(struct watch *w, uint32_t revents)
 		engine_note_asked();
 	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		qp_progress(qp);
-		offer_to_poller(qp, qp->rcq);
-		if (qp->scq != qp->rcq)
-			offer_to_poller(qp, qp->scq);
+		qp_offer(qp);
 	}
 }
 

@@ -29,6 +29,7 @@
 #include "adapter/rc.h"
 #include "adapter/store.h"
 #include "adapter/stream.h"
+#include "adapter/ud.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 
@@ -564,8 +565,12 @@ static bool read_stream(struct stag_qp *qp)
 bool qp_progress(struct stag_qp *qp)
 {
 	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
-	bool any = qp_poll_media(qp);
 	struct media *before, *minded;
+	bool any;
+
+	if (__builtin_expect(qp->ud != NULL, 0))
+		return ud_progress(qp);
+	any = qp_poll_media(qp);
 
 	if ((state != QP_RTS && state != QP_CLOSING) ||
 	    atomic_load_explicit(&qp->storage.on_store, memory_order_relaxed))

@@ -225,6 +225,10 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	const char *why;
 
 	assert(qp_tx_locked(qp));
+	if (qp->ud) {
+		why = ud_check(qp, w);
+		return why ? refuse_post(qp, w, why) : 0;
+	}
 	if (qp->storage.store && store_qp_check(w, &why))
 		return refuse_post(qp, w, why);
 	switch (w->opcode) {
@@ -311,6 +315,15 @@ static void copy_operation(struct wqe *w, const struct ibv_send_wr *wr)
 	}
 }
 
+/* The address is in a union with those of other operations. */
+static void set_dest(struct stag_qp *qp, const struct wqe *w, const struct ibv_send_wr *wr)
+{
+	bool is_send = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+
+	ud_set_dest(qp, w, is_send ? wr->wr.ud.ah : NULL, wr->wr.ud.remote_qpn,
+		    wr->wr.ud.remote_qkey);
+}
+
 static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct wqe *w = sq_take(qp);
@@ -322,6 +335,8 @@ static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
 		return -ENOMEM;
 	}
 	copy_operation(w, wr);
+	if (qp->ud)
+		set_dest(qp, w, wr);
 	err = copy_payload(qp, w, wr);
 	if (!err)
 		err = sq_check(qp, w);

@@ -176,21 +176,23 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	return err;
 }
 
-bool srq_take(struct stag_srq *srq, struct rwqe *out, struct srq_waiter *waiter)
+int srq_take_fit(struct stag_srq *srq, uint32_t need, struct rwqe *out, struct srq_waiter *waiter)
 {
 	struct rwqe *w;
 	bool hit_limit = false;
+	int err;
 
 	lock_acquire(&srq->lock);
 	w = rq_peek(&srq->rq);
-	if (w) {
+	err = !w ? -ENOENT : w->length < need ? -EMSGSIZE : 0;
+	if (!err) {
 		memcpy(out, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
 		srq->rq.get++;
 		if (srq->limit && srq->rq.put - srq->rq.get < srq->limit) {
 			srq->limit = 0; /* one event each time it is armed */
 			hit_limit = true;
 		}
-	} else if (waiter && list_empty(&waiter->link)) {
+	} else if (!w && waiter && list_empty(&waiter->link)) {
 		list_add_tail(&srq->waiters, &waiter->link);
 	}
 	lock_release(&srq->lock);
@@ -200,5 +202,10 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out, struct srq_waiter *waiter)
 
 		ctx_async(to_stag_ctx(srq->ibv.context), &ev);
 	}
-	return w != NULL;
+	return err;
+}
+
+bool srq_take(struct stag_srq *srq, struct rwqe *out, struct srq_waiter *waiter)
+{
+	return !srq_take_fit(srq, 0, out, waiter);
 }

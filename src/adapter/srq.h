@@ -59,6 +59,8 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
  * if there is none; w (or NULL) waits for the next one then.
  */
 bool srq_take(struct stag_srq *srq, struct rwqe *out, struct srq_waiter *w);
+/* The same for a message of need bytes: -EMSGSIZE, and nothing is removed, if the oldest is shorter; -ENOENT: none. */
+int srq_take_fit(struct stag_srq *srq, uint32_t need, struct rwqe *out, struct srq_waiter *w);
 
 void srq_waiter_init(struct srq_waiter *w, void (*fn)(struct srq_waiter *w));
 void srq_stop_waiting(struct stag_srq *srq, struct srq_waiter *w);

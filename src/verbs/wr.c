@@ -64,6 +64,8 @@ static struct wqe *begin_request(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t
 	w->wr_id = ex->wr_id;
 	w->opcode = opcode;
 	w->send_flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE; /* the setters choose */
+	if (qp->ud)
+		ud_set_dest(qp, w, NULL, 0, 0);
 	return w;
 }
 
@@ -203,7 +205,13 @@ static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	note_error(to_qp(ex), EINVAL);
+	struct stag_qp *qp = to_qp(ex);
+	struct wqe *w = current_wqe(qp);
+
+	if (!qp->ud)
+		note_error(qp, EINVAL);
+	else if (w)
+		ud_set_dest(qp, w, ah, qpn, qkey);
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
