@@ -20,7 +20,7 @@
 #include "adapter/gid.h"
 #include "adapter/qp.h"
 #include "adapter/ud.h"
-#include "base/cleanup.h"
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 
@@ -35,8 +35,8 @@ struct member {
 struct group {
 	struct list link;
 	union ibv_gid mgid;
-	int fd;
-	struct watch watch;
+	int fd[2]; /* of IPv4 and of IPv6; -1: none */
+	struct watch watch[2];
 	struct list members;
 };
 
@@ -45,10 +45,25 @@ static struct list groups = {&groups, &groups};
 static unsigned n_groups;
 static struct ud_batch *batch;
 
+static uint32_t hash_of(const union ibv_gid *mgid)
+{
+	return crc32c_update(CRC32C_INIT, mgid->raw, sizeof(mgid->raw));
+}
+
+/* What is sent from an address of IPv6 goes to ff15:7374:6167::HASH, of a site. */
+static struct sockaddr_in6 address6_of(const union ibv_gid *mgid)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(MCAST_PORT)};
+	static const uint8_t prefix[] = {0xff, 0x15, 's', 't', 'a', 'g'};
+
+	memcpy(a.sin6_addr.s6_addr, prefix, sizeof(prefix));
+	put_be32(a.sin6_addr.s6_addr + 12, hash_of(mgid));
+	return a;
+}
+
 static struct in_addr address_of(const union ibv_gid *mgid)
 {
-	uint32_t hash = crc32c_update(CRC32C_INIT, mgid->raw, sizeof(mgid->raw));
-	struct in_addr a = {htonl(239u << 24 | (hash & 0xffffff))};
+	struct in_addr a = {htonl(239u << 24 | (hash_of(mgid) & 0xffffff))};
 
 	if (gid_is_v4(mgid))
 		memcpy(&a, mgid->raw + 12, sizeof(a));
@@ -63,8 +78,12 @@ socklen_t mcast_addr(const struct ud_path *p, struct sockaddr_storage *out)
 		.sin_addr = address_of(&p->dgid),
 	};
 
-	if (!gid_is_v4(&p->sgid))
-		return 0;
+	if (!gid_is_v4(&p->sgid)) {
+		struct sockaddr_in6 six = address6_of(&p->dgid);
+
+		memcpy(out, &six, sizeof(six));
+		return sizeof(six);
+	}
 	memcpy(out, &a, sizeof(a));
 	return sizeof(a);
 }
@@ -90,7 +109,44 @@ static unsigned join(int fd, struct in_addr group)
 	return joined;
 }
 
-static int open_socket(const union ibv_gid *mgid)
+static unsigned join6(int fd, const struct in6_addr *group)
+{
+	struct gid_entry e;
+	unsigned joined = 0;
+
+	for (unsigned i = 0; i < gid_table_len(); i++) {
+		struct ipv6_mreq r = {.ipv6mr_multiaddr = *group};
+
+		if (!gid_get(i, &e))
+			continue;
+		r.ipv6mr_interface = e.ifindex;
+		if (!setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &r, sizeof(r)) ||
+		    errno == EADDRINUSE)
+			joined++;
+	}
+	return joined;
+}
+
+/* For senders whose address is of IPv6. Returns -1 where there is none. */
+static int open_socket6(const union ibv_gid *mgid)
+{
+	struct sockaddr_in6 a = address6_of(mgid);
+	int one = 1, room = BUFFER;
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) ||
+	    bind(fd, (struct sockaddr *)&a, sizeof(a)) || !join6(fd, &a.sin6_addr)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static int open_socket4(const union ibv_gid *mgid)
 {
 	struct sockaddr_in a = {
 		.sin_family = AF_INET, .sin_port = htons(MCAST_PORT), .sin_addr = address_of(mgid)};
@@ -141,19 +197,28 @@ static void take(struct group *g, struct mmsghdr *m)
 	}
 }
 
-static void on_group(struct watch *w, uint32_t revents)
+static void read_group(struct group *g, int fd)
 {
-	struct group *g = container_of(w, struct group, watch);
 	int n = UD_BATCH;
 
 	assert(engine_locked());
 	for (int i = 0; i < ROUNDS && n == UD_BATCH; i++) {
-		n = recvmmsg(g->fd, batch->msg, UD_BATCH, MSG_DONTWAIT, NULL);
+		n = recvmmsg(fd, batch->msg, UD_BATCH, MSG_DONTWAIT, NULL);
 		for (int k = 0; k < n; k++)
 			take(g, &batch->msg[k]);
 		if (n > 0)
 			ud_rewind_batch(batch, n);
 	}
+}
+
+static void on_group4(struct watch *w, uint32_t revents)
+{
+	read_group(container_of(w, struct group, watch[0]), w->fd);
+}
+
+static void on_group6(struct watch *w, uint32_t revents)
+{
+	read_group(container_of(w, struct group, watch[1]), w->fd);
 }
 
 /* ---- groups and members ---- */
@@ -183,12 +248,30 @@ static struct member *find_member(struct group *g, const struct stag_qp *qp)
 
 static void close_group(struct group *g)
 {
-	watch_del(&g->watch);
-	if (g->fd >= 0)
-		close(g->fd);
+	for (int i = 0; i < 2; i++) {
+		watch_del(&g->watch[i]);
+		if (g->fd[i] >= 0)
+			close(g->fd[i]);
+	}
 	list_del(&g->link);
 	n_groups--;
 	free(g);
+}
+
+/* One family is enough. */
+static int open_sockets(struct group *g)
+{
+	int err = 0;
+
+	g->fd[0] = open_socket4(&g->mgid);
+	g->fd[1] = open_socket6(&g->mgid);
+	if (g->fd[0] < 0 && g->fd[1] < 0)
+		return g->fd[0];
+	if (g->fd[0] >= 0)
+		err = watch_add(&g->watch[0], g->fd[0], EPOLLIN, on_group4);
+	if (!err && g->fd[1] >= 0)
+		err = watch_add(&g->watch[1], g->fd[1], EPOLLIN, on_group6);
+	return err;
 }
 
 static int open_group(const union ibv_gid *mgid, struct group **out)
@@ -209,9 +292,7 @@ static int open_group(const union ibv_gid *mgid, struct group **out)
 	list_init(&g->members);
 	list_add_tail(&groups, &g->link);
 	n_groups++;
-	err = g->fd = open_socket(mgid);
-	if (err >= 0)
-		err = watch_add(&g->watch, g->fd, EPOLLIN, on_group);
+	err = open_sockets(g);
 	if (err) {
 		char text[GID_TEXT];
 
@@ -289,8 +370,10 @@ void mcast_after_fork(void)
 	list_for_each (l, &groups) {
 		struct group *g = list_entry(l, struct group, link);
 
-		if (g->fd >= 0)
-			close(g->fd);
-		g->fd = -1;
+		for (int i = 0; i < 2; i++) {
+			if (g->fd[i] >= 0)
+				close(g->fd[i]);
+			g->fd[i] = -1;
+		}
 	}
 }

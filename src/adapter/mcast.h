@@ -2,7 +2,8 @@
 /*
  * mcast.h - multicast groups of UD queue pairs.
  *
- * An MGID stands for a group of IPv4: ::ffff:239.1.2.3 for 239.1.2.3, and any other for one of 239.0.0.0/8, by a hash.
+ * An MGID stands for a group of IPv4: ::ffff:239.1.2.3 for 239.1.2.3, and any other for one of 239.0.0.0/8, by a hash;
+ * and for one of IPv6, to which those send whose source is an address of IPv6. Members join both.
  * Datagrams carry the whole MGID, so that groups that share an address are apart. All go to one UDP port.
  */
 #ifndef STAG_MCAST_H

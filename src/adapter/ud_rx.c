@@ -19,6 +19,7 @@
 #include "adapter/port.h"
 #include "adapter/qp.h"
 #include "adapter/srq.h"
+#include "base/log.h"
 
 #define ROUNDS 4   /* batches in a row */
 #define SL_V4  0xa /* in wc.sl, as mlx5 has it: UDP, and IPv4 or IPv6 */
@@ -274,6 +275,9 @@ static void on_held_timer(struct timer *t)
 	if (!list_empty(&ud->held) && clock_ns() - ud->held_since < UD_HOLD_NS) {
 		set_timer(qp);
 	} else if (!list_empty(&ud->held)) {
+		log_info("qp %u: %u datagrams are dropped: no receive for them in %u ms",
+			 qp->ibv.qp_num, atomic_load(&ud->n_held),
+			 (unsigned)(UD_HOLD_NS / NS_PER_MS));
 		ud->dry = true;
 		ud_drop_held(qp);
 	}

@@ -354,6 +354,9 @@ static bool send_next(struct stag_qp *qp)
 		return false;
 	if (!again)
 		ud->blocked_since = 0;
+	else
+		log_info("qp %u: a datagram is dropped: its receiver has read none for %u ms",
+			 qp->ibv.qp_num, (unsigned)(UD_PATIENCE_NS / NS_PER_MS));
 	note_sent(qp, w);
 	return true;
 }

@@ -993,6 +993,65 @@ static void every_member_but_the_sender_gets_a_copy(void **state)
 	uend_close(&c);
 }
 
+/* The index of a GID of IPv6, or -1. */
+static int index_of_v6(struct uend *e)
+{
+	struct gid_entry entry;
+
+	for (int i = 0; i < (int)gid_table_len(); i++)
+		if (gid_get((unsigned)i, &entry) && !gid_is_v4(&entry.gid))
+			return i;
+	return -1;
+}
+
+static void member_hears_a_sender_of_ipv6(void **state)
+{
+	struct upair *p = *state;
+	struct ibv_ah_attr a = here(&p->a);
+	int index = index_of_v6(&p->a);
+	struct ibv_ah *ah;
+
+	if (index < 0)
+		skip();
+	a.grh.dgid = groups[1];
+	a.grh.sgid_index = (uint8_t)index;
+	ah = ibv_create_ah(p->a.pd, &a);
+	assert_non_null(ah);
+	assert_int_equal(ibv_attach_mcast(p->b.qp, &groups[1], 0), 0);
+	receive(&p->b, 2, 0, 200);
+	send_to_group(p, ah, 4, QKEY);
+	assert_int_equal(expect_wc(p->b.rcq, 2, IBV_WC_SUCCESS).sl, 0x9);
+	assert_int_equal(ibv_detach_mcast(p->b.qp, &groups[1], 0), 0);
+	ibv_destroy_ah(ah);
+}
+
+static void datagram_of_ipv6_arrives_with_a_grh_of_ipv6(void **state)
+{
+	struct upair *p = *state;
+	int index = index_of_v6(&p->a);
+	struct ibv_ah_attr a = {.is_global = 1, .port_num = 1};
+	struct gid_entry entry;
+	struct grh g;
+
+	if (index < 0)
+		skip();
+	gid_get((unsigned)index, &entry);
+	a.grh.dgid = entry.gid;
+	a.grh.sgid_index = (uint8_t)index;
+	ibv_destroy_ah(p->ah);
+	p->ah = ibv_create_ah(p->a.pd, &a);
+	assert_non_null(p->ah);
+	if (far)
+		to_stag_ah(p->ah)->path.way = UD_FAR;
+	receive(&p->b, 1, 0, 200);
+	send_to_b(p, 2, 5);
+	assert_int_equal(expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS).sl, 0x9);
+	assert_int_equal(grh_get(p->b.buf, &g), 0);
+	assert_int_equal(g.version, 6);
+	assert_memory_equal(g.sgid, entry.gid.raw, 16);
+	assert_memory_equal(g.dgid, entry.gid.raw, 16);
+}
+
 static void member_with_another_qkey_or_detached_gets_nothing(void **state)
 {
 	struct upair *p = *state;
@@ -1079,6 +1138,8 @@ int main(int argc, char **argv)
 		TEST(domain_with_an_address_handle_is_in_use),
 		TEST(waiting_request_outlives_its_address_handle),
 		TEST(every_member_but_the_sender_gets_a_copy),
+		TEST(member_hears_a_sender_of_ipv6),
+		TEST(datagram_of_ipv6_arrives_with_a_grh_of_ipv6),
 		TEST(member_with_another_qkey_or_detached_gets_nothing),
 		TEST(member_cannot_be_destroyed),
 		TEST(only_datagrams_and_only_groups_are_attached),
