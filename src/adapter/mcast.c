@@ -282,7 +282,7 @@ static int open_group(const union ibv_gid *mgid, struct group **out)
 	if (n_groups == ROCE_MAX_GROUPS)
 		return -ENOMEM;
 	if (!batch)
-		batch = ud_new_batch(true);
+		batch = ud_new_batch();
 	g = calloc(1, sizeof(*g));
 	if (!g || !batch) {
 		free(g);

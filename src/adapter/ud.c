@@ -129,6 +129,7 @@ static void start_over(struct stag_qp *qp)
 
 	ud->failed = false;
 	ud->blocked_since = 0;
+	ud->packed.n = 0;
 	atomic_store(&qp->progress.tx_blocked, false);
 }
 

@@ -6,7 +6,8 @@
  *
  *   UD_NEAR   to a queue pair of this machine: by a socket of AF_UNIX that each UD queue pair has, named by its number in
  *             the abstract namespace, which is the network's own, like ports are. Such a socket loses nothing: a sender
- *             that finds it full waits, at most UD_PATIENCE_NS
+ *             that finds it full waits, at most UD_PATIENCE_NS. It holds few messages (net.unix.max_dgram_qlen), but
+ *             long ones: requests that wait travel together, in a train
  *   UD_FAR    to another machine: by UDP, from the sender's port to the port in the queue pair's number
  *   UD_GROUP  to a multicast group (mcast.h): by UDP
  *
@@ -36,7 +37,9 @@
 
 #define UD_PATIENCE_NS (500 * NS_PER_MS)
 #define UD_HOLD_NS     (500 * NS_PER_MS)
-#define UD_BATCH       16 /* datagrams read in one call */
+#define UD_BATCH       16    /* datagrams read in one call */
+#define UD_TRAIN       16384 /* bytes of a train */
+#define UD_NEAR_BATCH  4     /* trains read in one call, into the memory of UD_BATCH datagrams */
 #define UD_MAX_HELD    1024
 
 struct qp_port;
@@ -66,7 +69,12 @@ struct ud {
 	uint32_t mtu;
 	uint64_t blocked_since; /* clock_ns(); 0: the last datagram was sent */
 	bool failed;		/* a request has failed: soon in ERR */
-	uint8_t out[DATAGRAM_MAX];
+	uint8_t out[UD_TRAIN];
+	struct {		  /* what is in out, for the next try */
+		uint32_t tx, put; /* of the send queue, when it was packed */
+		uint32_t n;	  /* requests; 0: nothing */
+		size_t len;
+	} packed;
 	/* engine lock */
 	struct watch tx_watch; /* for room: of tx_fd, connected to the full socket */
 	struct timer tx_timer;
@@ -140,7 +148,7 @@ void ud_on_shared_receive(struct srq_waiter *w);
  * Returns false if the queue pair holds it. Under rx_lock.
  */
 bool ud_deliver(struct stag_qp *qp, const struct datagram *d, uint8_t *buf);
-struct ud_batch *ud_new_batch(bool with_names);
+struct ud_batch *ud_new_batch(void);
 void ud_rewind_batch(struct ud_batch *b, int n); /* prepares the first n for the next call */
 
 /* ---- ud_port.c ---------------------------------------------------------- */

@@ -155,7 +155,7 @@ bool ud_port_read(struct qp_port *port)
 	if (!lock_try(&u->lock))
 		return false; /* another thread reads */
 	if (!u->batch)
-		u->batch = ud_new_batch(true);
+		u->batch = ud_new_batch();
 	n = u->batch ? read_batch(port) : 0;
 	if (n > 0)
 		set_hot(port, true);

@@ -21,7 +21,7 @@
 #include "adapter/srq.h"
 #include "base/log.h"
 
-#define ROUNDS 4   /* batches in a row */
+#define ROUNDS 8   /* batches in a row */
 #define SL_V4  0xa /* in wc.sl, as mlx5 has it: UDP, and IPv4 or IPv6 */
 #define SL_V6  0x9
 
@@ -36,7 +36,7 @@ struct receive { /* a receive request with room for its SGEs */
 	struct ibv_sge sge[STAG_MAX_SGE];
 };
 
-struct ud_batch *ud_new_batch(bool with_names)
+struct ud_batch *ud_new_batch(void)
 {
 	struct ud_batch *b = malloc(sizeof(*b)); /* pages that are not used are not touched */
 
@@ -44,16 +44,27 @@ struct ud_batch *ud_new_batch(bool with_names)
 		return NULL;
 	for (unsigned i = 0; i < UD_BATCH; i++) {
 		b->iov[i] = (struct iovec){b->bytes[i], sizeof(b->bytes[i])};
-		b->msg[i] =
-			(struct mmsghdr){.msg_hdr = {
-						 .msg_iov = &b->iov[i],
-						 .msg_iovlen = 1,
-						 .msg_name = with_names ? &b->from[i] : NULL,
-						 .msg_control = with_names ? b->control[i] : NULL,
-					 }};
+		b->msg[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &b->iov[i],
+							 .msg_iovlen = 1,
+							 .msg_name = &b->from[i],
+							 .msg_control = b->control[i]}};
 	}
-	if (with_names)
-		ud_rewind_batch(b, UD_BATCH);
+	ud_rewind_batch(b, UD_BATCH);
+	return b;
+}
+
+/* The same memory for a few trains, which come without names. */
+static struct ud_batch *new_near_batch(void)
+{
+	struct ud_batch *b = malloc(sizeof(*b));
+
+	_Static_assert(UD_NEAR_BATCH * UD_TRAIN <= sizeof(b->bytes), "trains fit");
+	if (!b)
+		return NULL;
+	for (unsigned i = 0; i < UD_NEAR_BATCH; i++) {
+		b->iov[i] = (struct iovec){&b->bytes[0][0] + i * UD_TRAIN, UD_TRAIN};
+		b->msg[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &b->iov[i], .msg_iovlen = 1}};
+	}
 	return b;
 }
 
@@ -316,26 +327,28 @@ void ud_on_shared_receive(struct srq_waiter *w)
 static void take_near(struct stag_qp *qp, struct mmsghdr *m)
 {
 	uint8_t *buf = m->msg_hdr.msg_iov->iov_base;
+	size_t left = m->msg_len, len;
 	struct datagram d;
 	bool sealed;
 
-	if (!datagram_decode(buf, m->msg_len, &d, &sealed) && d.dst_qpn == qp->ibv.qp_num)
-		ud_deliver(qp, &d, buf);
+	for (; (len = datagram_first(buf, left)); buf += len, left -= len)
+		if (!datagram_decode(buf, len, &d, &sealed) && d.dst_qpn == qp->ibv.qp_num)
+			ud_deliver(qp, &d, buf);
 }
 
 static bool read_near(struct stag_qp *qp)
 {
 	struct ud *ud = qp->ud;
-	int n = UD_BATCH;
+	int n = UD_NEAR_BATCH;
 	bool any = false;
 
 	assert(qp_rx_locked(qp));
 	if (!ud->batch)
-		ud->batch = ud_new_batch(false);
+		ud->batch = new_near_batch();
 	if (!ud->batch || ud->rx_fd < 0)
 		return false;
-	for (int i = 0; i < ROUNDS && n == UD_BATCH && list_empty(&ud->held); i++) {
-		n = recvmmsg(ud->rx_fd, ud->batch->msg, UD_BATCH, MSG_DONTWAIT, NULL);
+	for (int i = 0; i < ROUNDS && n == UD_NEAR_BATCH && list_empty(&ud->held); i++) {
+		n = recvmmsg(ud->rx_fd, ud->batch->msg, UD_NEAR_BATCH, MSG_DONTWAIT, NULL);
 		qp->stats.counters.rx_calls++;
 		any |= n > 0;
 		for (int k = 0; k < n; k++)

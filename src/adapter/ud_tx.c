@@ -107,9 +107,8 @@ static enum ibv_wc_status copy_payload(struct stag_qp *qp, const struct wqe *w, 
 	return IBV_WC_SUCCESS;
 }
 
-static void encode(struct stag_qp *qp, const struct wqe *w, const struct ud_dest *to)
+static void encode(struct stag_qp *qp, const struct wqe *w, const struct ud_dest *to, uint8_t *out)
 {
-	struct ud *ud = qp->ud;
 	struct datagram d = {
 		.flags = w->send_flags & IBV_SEND_SOLICITED ? DATAGRAM_SOLICITED : 0,
 		.traffic_class = to->path.traffic_class,
@@ -127,7 +126,7 @@ static void encode(struct stag_qp *qp, const struct wqe *w, const struct ud_dest
 	}
 	memcpy(d.sgid, to->path.sgid.raw, DATAGRAM_GID);
 	memcpy(d.dgid, to->path.dgid.raw, DATAGRAM_GID);
-	datagram_encode(&d, ud->out);
+	datagram_encode(&d, out);
 }
 
 /* ---- the ways ---- */
@@ -279,22 +278,58 @@ static int transmit(struct stag_qp *qp, const struct ud_dest *to, size_t len)
 
 /* ---- the queue ---- */
 
-/* Returns why the request fails. *again: there is no room for its datagram. */
-static enum ibv_wc_status send_one(struct stag_qp *qp, const struct wqe *w, bool *again)
+/* Appends the datagram of a request to what is packed. Returns why the request fails. */
+static enum ibv_wc_status pack_one(struct stag_qp *qp, const struct wqe *w)
 {
-	const struct ud_dest *to = dest_of(qp, w);
 	struct ud *ud = qp->ud;
+	uint8_t *out = ud->out + ud->packed.len;
 	enum ibv_wc_status status;
 
 	if (!is_send(w))
 		return IBV_WC_LOC_QP_OP_ERR;
 	if (w->length > ud->mtu)
 		return IBV_WC_LOC_LEN_ERR;
-	status = copy_payload(qp, w, ud->out + DATAGRAM_HDR);
+	status = copy_payload(qp, w, out + DATAGRAM_HDR);
 	if (status != IBV_WC_SUCCESS)
 		return status;
-	encode(qp, w, to);
-	*again = transmit(qp, to, DATAGRAM_HDR + w->length) == -EAGAIN;
+	encode(qp, w, dest_of(qp, w), out);
+	ud->packed.len += DATAGRAM_HDR + w->length;
+	ud->packed.n++;
+	return IBV_WC_SUCCESS;
+}
+
+/* May it travel with the first one, in a train? */
+static bool goes_along(struct stag_qp *qp, const struct ud_dest *first, const struct wqe *w)
+{
+	const struct ud_dest *to = dest_of(qp, w);
+
+	return is_send(w) && to->path.way == UD_NEAR && to->qpn == first->qpn &&
+	       w->length <= qp->ud->mtu &&
+	       w->length + DATAGRAM_HDR <= UD_TRAIN - qp->ud->packed.len;
+}
+
+static enum ibv_wc_status pack(struct stag_qp *qp)
+{
+	struct ud *ud = qp->ud;
+	struct sq *sq = &qp->sq;
+	const struct wqe *w = &sq->wqe[sq->tx & sq->mask];
+	const struct ud_dest *first = dest_of(qp, w);
+	enum ibv_wc_status status;
+
+	if (ud->packed.n && ud->packed.tx == sq->tx && ud->packed.put == sq->put)
+		return IBV_WC_SUCCESS;
+	ud->packed.tx = sq->tx;
+	ud->packed.put = sq->put;
+	ud->packed.n = 0;
+	ud->packed.len = 0;
+	status = pack_one(qp, w);
+	if (status != IBV_WC_SUCCESS || first->path.way != UD_NEAR)
+		return status;
+	for (uint32_t i = sq->tx + 1; i != sq->put; i++) {
+		w = &sq->wqe[i & sq->mask];
+		if (!goes_along(qp, first, w) || pack_one(qp, w) != IBV_WC_SUCCESS)
+			break; /* one that fails does so when it is the first */
+	}
 	return IBV_WC_SUCCESS;
 }
 
@@ -342,22 +377,24 @@ static bool send_next(struct stag_qp *qp)
 {
 	struct ud *ud = qp->ud;
 	struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
-	bool again = false;
-	enum ibv_wc_status status = send_one(qp, w, &again);
+	enum ibv_wc_status status = pack(qp);
+	bool again;
 
 	if (status != IBV_WC_SUCCESS) {
 		fail_request(qp, w, status);
 		return false;
 	}
+	again = transmit(qp, dest_of(qp, w), ud->packed.len) == -EAGAIN;
 	/* A receiver that has read nothing for so long loses all that does not fit. */
 	if (again && is_patient(ud))
 		return false;
-	if (!again)
-		ud->blocked_since = 0;
+	if (again)
+		log_info("qp %u: %u datagrams are dropped: their receiver has read none for %u ms",
+			 qp->ibv.qp_num, ud->packed.n, (unsigned)(UD_PATIENCE_NS / NS_PER_MS));
 	else
-		log_info("qp %u: a datagram is dropped: its receiver has read none for %u ms",
-			 qp->ibv.qp_num, (unsigned)(UD_PATIENCE_NS / NS_PER_MS));
-	note_sent(qp, w);
+		ud->blocked_since = 0;
+	for (; ud->packed.n; ud->packed.n--)
+		note_sent(qp, &qp->sq.wqe[qp->sq.tx & qp->sq.mask]);
 	return true;
 }
 

@@ -109,6 +109,17 @@ int datagram_decode(const uint8_t *buf, size_t len, struct datagram *d, bool *se
 	return 0;
 }
 
+size_t datagram_first(const uint8_t *buf, size_t len)
+{
+	uint32_t payload;
+
+	if (len < DATAGRAM_HDR)
+		return 0;
+	payload = get_be32(buf + 28);
+	return payload <= DATAGRAM_PAYLOAD && payload <= len - DATAGRAM_HDR ? DATAGRAM_HDR + payload
+									    : 0;
+}
+
 /* ---- the 40 bytes ------------------------------------------------------ */
 
 #define V4_LEN	  20

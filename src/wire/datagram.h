@@ -53,6 +53,12 @@ void datagram_seal(uint8_t *buf, size_t len);
  */
 int datagram_decode(const uint8_t *buf, size_t len, struct datagram *d, bool *sealed);
 
+/*
+ * A train: several datagrams one behind the other, on a local socket. Returns the length of the first one in len bytes, or 0
+ * if there is no whole one.
+ */
+size_t datagram_first(const uint8_t *buf, size_t len);
+
 /* Is the GID a multicast address: ff00::/8, or one of IPv4? */
 bool datagram_is_mgid(const uint8_t gid[DATAGRAM_GID]);
 

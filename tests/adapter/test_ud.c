@@ -719,7 +719,7 @@ static void receive_in_memory_that_is_not_registered_fails(void **state)
 	send_to_b(p, 2, 4);
 	expect_sent(p, 2);
 	expect_wc(p->b.rcq, 1, IBV_WC_LOC_PROT_ERR);
-	await(p->b.qp->state == IBV_QPS_ERR);
+	await(__atomic_load_n(&p->b.qp->state, __ATOMIC_RELAXED) == IBV_QPS_ERR);
 }
 
 /* ---- address handles ---- */

@@ -31,8 +31,10 @@ static void check_decoded(const uint8_t *p, size_t len)
 	struct datagram d;
 	bool sealed;
 
+	CHECK(datagram_first(p, len) <= len);
 	if (datagram_decode(p, len, &d, &sealed))
 		return;
+	CHECK(datagram_first(p, len) == len);
 	CHECK(d.length == len - DATAGRAM_HDR && d.length <= DATAGRAM_PAYLOAD);
 	CHECK(d.src_qpn < DATAGRAM_MULTICAST && d.dst_qpn <= DATAGRAM_MULTICAST);
 	CHECK((d.dst_qpn == DATAGRAM_MULTICAST) == datagram_is_mgid(d.dgid));

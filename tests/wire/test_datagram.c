@@ -193,6 +193,23 @@ static void noise_is_refused(void **state)
 	}
 }
 
+static void train_is_cut_into_whole_datagrams(void **state)
+{
+	struct datagram d = example();
+	uint8_t buf[2 * DATAGRAM_MAX];
+	size_t one = DATAGRAM_HDR + PAYLOAD;
+
+	encode(&d, false, buf);
+	encode(&d, false, buf + one);
+	assert_int_equal(datagram_first(buf, 2 * one), one);
+	assert_int_equal(datagram_first(buf + one, one), one);
+	assert_int_equal(datagram_first(buf, one - 1), 0);
+	assert_int_equal(datagram_first(buf, DATAGRAM_HDR - 1), 0);
+	d.length = DATAGRAM_PAYLOAD + 1;
+	datagram_encode(&d, buf);
+	assert_int_equal(datagram_first(buf, sizeof(buf)), 0);
+}
+
 /* ---- the 40 bytes ---- */
 
 /* As rxe and mlx5 write them: zeroes, then an IPv4 header with its checksum. */
@@ -285,6 +302,7 @@ int main(void)
 		cmocka_unit_test(multicast_needs_both_number_and_group),
 		cmocka_unit_test(other_version_is_refused),
 		cmocka_unit_test(noise_is_refused),
+		cmocka_unit_test(train_is_cut_into_whole_datagrams),
 		cmocka_unit_test(grh_of_ipv4_is_a_header_at_20),
 		cmocka_unit_test(grh_of_ipv6_is_a_header_at_0),
 		cmocka_unit_test(grh_is_read_back),
