@@ -35,8 +35,8 @@
 #include "base/lock.h"
 #include "wire/datagram.h"
 
-#define UD_PATIENCE_NS (500 * NS_PER_MS)
-#define UD_HOLD_NS     (500 * NS_PER_MS)
+#define UD_PATIENCE_NS (2 * NS_PER_S) /* a busy machine lets a thread wait for half a second */
+#define UD_HOLD_NS     (2 * NS_PER_S)
 #define UD_BATCH       16    /* datagrams read in one call */
 #define UD_TRAIN       16384 /* bytes of a train */
 #define UD_NEAR_BATCH  4     /* trains read in one call, into the memory of UD_BATCH datagrams */

@@ -31,9 +31,10 @@ struct held {
 	uint8_t bytes[]; /* as it came */
 };
 
-struct receive { /* a receive request with room for its SGEs */
+/* A receive request with room for its SGEs. */
+union receive {
 	struct rwqe w;
-	struct ibv_sge sge[STAG_MAX_SGE];
+	uint8_t room[sizeof(struct rwqe) + STAG_MAX_SGE * sizeof(struct ibv_sge)];
 };
 
 struct ud_batch *ud_new_batch(void)
@@ -176,7 +177,7 @@ static void complete(struct stag_qp *qp, const struct datagram *d, const struct 
 static enum found try_deliver(struct stag_qp *qp, const struct datagram *d, uint8_t *buf)
 {
 	uint8_t *grh = buf + DATAGRAM_HDR - GRH_LEN;
-	struct receive r;
+	union receive r;
 	enum found found = take_receive(qp, GRH_LEN + d->length, &r.w);
 
 	if (found != FOUND)
