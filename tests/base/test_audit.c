@@ -156,7 +156,8 @@ static void threads_lose_no_count(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3 && calls + suppressed < AUDIT_REFUSED_BURST; i++) {
-		calls = suppressed = 0;
+		atomic_store(&calls, 0);
+		atomic_store(&suppressed, 0);
 		report_from_threads(rooms[i]);
 	}
 	assert_in_range(calls + suppressed, AUDIT_REFUSED_BURST, THREADS * REPORTS);

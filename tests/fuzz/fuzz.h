@@ -42,7 +42,7 @@ static inline uint64_t take(struct input *in, size_t bytes)
 /* Returns the rest of the input in a block of exactly its size, which the caller frees. */
 static inline uint8_t *copy_of(const void *p, size_t len)
 {
-	uint8_t *copy = malloc(len ? len : 1);
+	uint8_t *copy = calloc(1, len ? len : 1);
 
 	CHECK(copy);
 	if (len)
