@@ -46,7 +46,7 @@ enum path_use {
 
 /*
  * Checks the path in a field of the body (or "file:PATH") against the roots, and replaces it by the one without symbolic links.
- * What names no file (store:, mem:, etcd:) stays. Returns false after answering.
+ * A value that names no file (store:, mem:, etcd:) stays. Returns false after answering.
  */
 bool path_check(struct request *r, json_t *o, const char *field, enum path_use use);
 

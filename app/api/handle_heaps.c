@@ -86,7 +86,7 @@ static bool memory_of(struct request *r, uint64_t *bytes)
 }
 
 /*
- * Whoever may write a heap can truncate it, which ends the processes that have mapped it. A command that ends is no loss, but this
+ * A user who may write a heap can truncate it, which ends the processes that have mapped it. A command that ends is no loss, but this
  * daemon serves others: it attaches only heaps that nobody but its own user may write.
  */
 static struct stag_heap *attach_own(struct request *r)

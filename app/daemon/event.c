@@ -53,7 +53,7 @@ struct alike {
 };
 
 static struct lock lock = LOCK_INITIALIZER; /* protects all of these */
-/* Of each kind of object: strangers cause refusals, and shall not push out what else happened. */
+/* Refusals have rings of their own: strangers cause them, and must not push other events out. */
 static struct ring rings[N_RINGS], refusals[N_RINGS];
 static struct alike alikes[ALIKES];
 static pthread_cond_t more;

@@ -227,7 +227,7 @@ static unsigned int list_others(const struct stag_pool_node_info *i, char *text,
 	return n;
 }
 
-/* What is said of each end: of the other node, and what can be done; NULL: nothing, it is about to have a copy. */
+/* Texts for each ending: the other node's state, and what to do. NULL: no text, the node is about to have a copy. */
 static const struct delay {
 	const char *is, *todo;
 } delays[] = {

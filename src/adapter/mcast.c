@@ -50,7 +50,7 @@ static uint32_t hash_of(const union ibv_gid *mgid)
 	return crc32c_update(CRC32C_INIT, mgid->raw, sizeof(mgid->raw));
 }
 
-/* What is sent from an address of IPv6 goes to ff15:7374:6167::HASH, of a site. */
+/* Datagrams from an IPv6 address go to the site-local group ff15:7374:6167::HASH. */
 static struct sockaddr_in6 address6_of(const union ibv_gid *mgid)
 {
 	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(MCAST_PORT)};
@@ -258,7 +258,7 @@ static void close_group(struct group *g)
 	free(g);
 }
 
-/* One family is enough. */
+/* Joining in one address family is enough. */
 static int open_sockets(struct group *g)
 {
 	int err = 0;
