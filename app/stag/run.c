@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -136,7 +137,8 @@ static const struct cli_option run_table[] = {
 	 .list = list_congestion_controls,
 	 .help = "TCP congestion control of the adapter's sockets"},
 	{"tls", .value = "MODE", CLI_WORD_AT(struct run_options, tls, "off allowed required"),
-	 .help = "encrypt connections: off, allowed or required (off)"},
+	 .help = "encrypt connections: off, allowed or required (off). Unless --device says "
+		 "otherwise, the program sees stag0: roce0 has no TLS"},
 	{"tls-cert", .value = "FILE", CLI_FILE_AT(struct run_options, tls_cert),
 	 .help = "the program's certificate, PEM"},
 	{"tls-key", .value = "FILE", CLI_FILE_AT(struct run_options, tls_key),
@@ -220,6 +222,22 @@ static int set_variables(const struct run_options *options)
 	return rc;
 }
 
+/* roce0 has no TLS: a program that is to be encrypted gets stag0. */
+static int choose_face(void)
+{
+	const char *tls = getenv("STAG_TLS"), *device = getenv("STAG_DEVICE");
+
+	if (!tls || !*tls || strcasecmp(tls, "off") == 0)
+		return EXIT_OK;
+	if (!device || !*device)
+		return setenv("STAG_DEVICE", "iwarp", 1) == 0 ? EXIT_OK : EXIT_FAILED;
+	if (strcasecmp(device, "iwarp") == 0 || strcasecmp(tls, "allowed") == 0)
+		return EXIT_OK;
+	complain("TLS is required, and roce0 has none: --device %s cannot be used with --tls %s",
+		 device, tls);
+	return EXIT_USAGE;
+}
+
 /* ---- the program ---- */
 
 static int exec_program(char **argv)
@@ -266,6 +284,8 @@ static int run_program(const struct command *self, int argc, char **argv)
 	if (!cli_parse(&run_noun, argc, argv, &o, &call, &rc))
 		return rc;
 	rc = set_variables(&o);
+	if (rc == EXIT_OK)
+		rc = choose_face();
 	if (rc != EXIT_OK)
 		return rc;
 	if (preload_find(o.library, library, sizeof(library)) || preload_all(library))

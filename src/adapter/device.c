@@ -49,12 +49,25 @@ struct stag_device *stag_device(enum face face)
 
 /* ---- contexts ---- */
 
+/* Nothing that roce0 sends is encrypted. */
+static bool is_too_open(enum face face)
+{
+	if (face != FACE_ROCE || config()->tls != TLS_REQUIRED)
+		return false;
+	log_err("roce0 cannot be opened: STAG_TLS requires TLS, and roce0 has none; stag0 has "
+		"(STAG_DEVICE=iwarp)");
+	return true;
+}
+
 int ctx_create(enum face face, struct stag_ctx **out)
 {
-	struct stag_ctx *ctx = calloc(1, sizeof(*ctx));
+	struct stag_ctx *ctx;
 	struct ibv_context *c;
 	int err;
 
+	if (is_too_open(face))
+		return -EOPNOTSUPP;
+	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return -ENOMEM;
 	c = &ctx->v.context;
