@@ -287,8 +287,10 @@ struct cm_id {
 	struct rdma_cm_id cm; /* must be first */
 	unsigned num;	      /* number in log messages */
 	enum id_state state;
-	bool sync;	   /* has a private channel; each call waits for its event */
-	int fd;		   /* bound socket, not yet listening or connecting; -1: none */
+	enum face
+		face; /* of its device; a listener's, once it has one, does not bind its children */
+	bool sync;    /* has a private channel; each call waits for its event */
+	int fd;	      /* bound socket, not yet listening or connecting; -1: none */
 	struct conn *conn; /* during connection set-up */
 	struct listener *listener;
 	struct listener *asked_by;  /* REQUESTED: the listener that waits for our answer */
@@ -324,8 +326,10 @@ int id_create(struct rdma_event_channel *channel, void *context, enum rdma_port_
 void id_destroy(struct cm_id *id); /* closes everything, waits for acknowledgements */
 void id_set_state(struct cm_id *id, enum id_state to);
 const char *id_state_str(enum id_state s);
-/* Assigns the device, its default protection domain and its port to the id. Returns -errno. */
+/* Assigns the device of its face, the default protection domain and the port to the id. Returns -errno. */
 int id_bind_device(struct cm_id *id);
+/* Gives the id the device of its queue pair's domain, if it may still change. Returns false if it must not. */
+bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd);
 /* Creates the id of a listener's new connection; its addresses are the stream's. */
 int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
 
@@ -387,7 +391,9 @@ int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_
 
 /* ---- device.c ---------------------------------------------------------- */
 
-struct ibv_pd *default_pd(void); /* a single one, never freed; NULL + errno */
+bool cm_has_face(enum face face); /* may ids use it? */
+enum face cm_first_face(void);	  /* of ids whose peer and queue pair do not say otherwise */
+struct ibv_pd *default_pd(enum face face); /* a single one, never freed; NULL + errno */
 
 /* ---- real.c: rdma-core's library --------------------------------------- */
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * device.c - the device of all ids: one context, and one protection domain for queue pairs whose
- * program gives none.
+ * device.c - the devices of ids: which of the adapter's faces an id uses; and for each face one context, and one
+ * protection domain for queue pairs whose program gives none.
+ *
+ * STAG_DEVICE chooses. If it names both devices, ids have stag0, unless the domain of their queue pair is roce0's.
  */
 #include "cm/cm.h"
 
@@ -10,35 +12,57 @@
 #include "base/lock.h"
 #include "verbs/verbs.h"
 
-struct ibv_pd *default_pd(void)
+bool cm_has_face(enum face face)
+{
+	unsigned devices = config()->devices;
+
+	/* roce0 cannot be opened where TLS is required; alone, it says so when it is */
+	if (config()->tls == TLS_REQUIRED && devices & 1u << FACE_IWARP)
+		devices = 1u << FACE_IWARP;
+	return devices & 1u << face;
+}
+
+enum face cm_first_face(void)
+{
+	return cm_has_face(FACE_IWARP) ? FACE_IWARP : FACE_ROCE;
+}
+
+struct ibv_pd *default_pd(enum face face)
 {
 	static struct lock lock = LOCK_INITIALIZER;
-	static struct ibv_pd *pd;
+	static struct ibv_pd *pd[FACES];
 	struct ibv_context *context;
 
 	HOLD_FOR_SCOPE(&lock);
-	if (pd)
-		return pd;
-	context = stag_shared_context();
+	if (pd[face])
+		return pd[face];
+	context = stag_shared_context(face);
 	if (context)
-		pd = ibv_alloc_pd(context);
-	return pd;
+		pd[face] = ibv_alloc_pd(context);
+	return pd[face];
 }
 
+/* As in the list of devices, roce0 comes first. */
 STAG_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 {
 	PASS_TO_REAL(get_devices(num_devices));
-	struct ibv_context **list = calloc(2, sizeof(*list));
+	static const enum face faces[] = {FACE_ROCE, FACE_IWARP};
+	struct ibv_context **list = calloc(FACES + 1, sizeof(*list));
+	int n = 0;
 
 	if (!list)
 		return NULL;
-	list[0] = stag_shared_context();
-	if (!list[0]) {
-		free(list);
-		return NULL;
+	for (int i = 0; i < FACES; i++) {
+		if (!cm_has_face(faces[i]))
+			continue;
+		list[n] = stag_shared_context(faces[i]);
+		if (!list[n++]) {
+			free(list);
+			return NULL;
+		}
 	}
 	if (num_devices)
-		*num_devices = 1;
+		*num_devices = n;
 	return list;
 }
 

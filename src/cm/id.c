@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "verbs/verbs.h"
+
 static const char *const state_names[] = {
 	[ID_IDLE] = "IDLE",
 	[ID_BOUND] = "BOUND",
@@ -94,6 +96,7 @@ int id_create(struct rdma_event_channel *channel, void *context, enum rdma_port_
 	id->cm.context = context;
 	id->cm.ps = ps;
 	id->cm.qp_type = type;
+	id->face = cm_first_face();
 	if (id->sync) {
 		err = cm_channel_open(&id->cm.channel);
 		if (err) {
@@ -124,7 +127,7 @@ void id_destroy(struct cm_id *id)
 
 int id_bind_device(struct cm_id *id)
 {
-	struct ibv_pd *pd = default_pd();
+	struct ibv_pd *pd = default_pd(id->face);
 
 	if (!pd)
 		return -errno;
@@ -132,6 +135,22 @@ int id_bind_device(struct cm_id *id)
 	id->cm.pd = pd;
 	id->cm.port_num = 1;
 	return 0;
+}
+
+bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd)
+{
+	enum face face;
+
+	assert(engine_locked());
+	if (!is_ours(pd->context))
+		return false;
+	face = face_of(pd->context);
+	if (face == id->face)
+		return true;
+	if (id->state > ID_ROUTE_RESOLVED || !cm_has_face(face))
+		return false;
+	id->face = face;
+	return !id_bind_device(id);
 }
 
 int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
@@ -216,7 +235,7 @@ STAG_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_c
 	err = engine_start();
 	if (err)
 		return id_error(NULL, -err, "cannot start the engine");
-	if (!default_pd())
+	if (!default_pd(cm_first_face()))
 		return -1;
 	err = id_create(channel, context, ps, type, &made);
 	if (err)

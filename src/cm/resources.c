@@ -79,6 +79,23 @@ static int to_init(struct ibv_qp *qp)
 	return err ? -1 : 0;
 }
 
+/* Where ids may use both devices, an id that is not connecting yet takes the domain's. */
+static int check_pd(struct cm_id *id, const struct ibv_pd *pd)
+{
+	bool fits;
+
+	engine_lock();
+	fits = id_follow_pd(id, pd);
+	engine_unlock();
+	if (fits)
+		return 0;
+	log_warn("cm %u: its device is %s, and the protection domain for its queue pair belongs to "
+		 "%s; STAG_DEVICE chooses the device of rdma_cm (stag run --device)",
+		 id->num, id->cm.verbs->device->name, pd->context->device->name);
+	errno = EINVAL;
+	return -1;
+}
+
 static int check_qp_attr(struct rdma_cm_id *id, const struct ibv_qp_init_attr_ex *attr)
 {
 	struct cm_id *ours = to_cm_id(id);
@@ -88,8 +105,8 @@ static int check_qp_attr(struct rdma_cm_id *id, const struct ibv_qp_init_attr_ex
 	if (!id->verbs)
 		return id_error(ours, EINVAL,
 				"the id has no device yet: resolve an address, or bind");
-	if (attr->pd && attr->pd->context->device != id->verbs->device)
-		return id_error(ours, EINVAL, "the protection domain belongs to another device");
+	if (attr->pd && check_pd(ours, attr->pd))
+		return -1;
 	if ((id->recv_cq && attr->recv_cq && id->recv_cq != attr->recv_cq) ||
 	    (id->send_cq && attr->send_cq && id->send_cq != attr->send_cq))
 		return id_error(ours, EINVAL, "the id already has other completion queues");

@@ -89,18 +89,25 @@ int context_open(enum face face, struct stag_ctx **out)
 	return err;
 }
 
-static struct stag_ctx *shared;
-static int shared_err;
+static struct stag_ctx *shared[FACES];
+static struct lock shared_lock = LOCK_INITIALIZER;
 
-static void open_shared(void)
+struct ibv_context *stag_shared_context(enum face face)
 {
-	shared_err = context_open(FACE_IWARP, &shared);
+	int err = 0;
+
+	HOLD_FOR_SCOPE(&shared_lock);
+	if (!shared[face])
+		err = context_open(face, &shared[face]);
+	FACE_RETURN(err, &shared[face]->v.context);
 }
 
-struct ibv_context *stag_shared_context(void)
+bool is_shared_context(const struct ibv_context *context)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	HOLD_FOR_SCOPE(&shared_lock);
 
-	pthread_once(&once, open_shared);
-	FACE_RETURN(shared_err, &shared->v.context);
+	for (int f = 0; f < FACES; f++)
+		if (shared[f] && &shared[f]->v.context == context)
+			return true;
+	return false;
 }

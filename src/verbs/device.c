@@ -135,7 +135,7 @@ STAG_EXPORT int ibv_close_device(struct ibv_context *context)
 	 * A program may close a context that belongs to an rdma_cm_id: all ids share it, so it
 	 * stays open.
 	 */
-	if (context != stag_shared_context())
+	if (!is_shared_context(context))
 		ctx_destroy(to_stag_ctx(context));
 	return 0;
 }

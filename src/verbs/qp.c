@@ -45,19 +45,24 @@ static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 	return 0;
 }
 
-/* Do the parts belong to our device? The adapter checks the rest. */
+static bool same_device(const struct ibv_context *a, const struct ibv_context *b)
+{
+	return a->device == b->device;
+}
+
+/* Do the parts belong to one device of ours? The adapter checks the rest. */
 static int parts_check(const struct ibv_qp_init_attr_ex *attr)
 {
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !is_ours(attr->pd->context)) {
 		log_info("qp: no protection domain of this device");
 		return -EINVAL;
 	}
-	if ((attr->send_cq && !is_ours(attr->send_cq->context)) ||
-	    (attr->recv_cq && !is_ours(attr->recv_cq->context))) {
+	if ((attr->send_cq && !same_device(attr->send_cq->context, attr->pd->context)) ||
+	    (attr->recv_cq && !same_device(attr->recv_cq->context, attr->pd->context))) {
 		log_info("qp: the completion queues belong to another device");
 		return -EINVAL;
 	}
-	if (attr->srq && !is_ours(attr->srq->context)) {
+	if (attr->srq && !same_device(attr->srq->context, attr->pd->context)) {
 		log_info("qp: the shared receive queue belongs to another device");
 		return -EINVAL;
 	}

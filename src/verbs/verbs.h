@@ -137,8 +137,9 @@ void *real_library(const char *soname, int mode);
  */
 int context_open(enum face face, struct stag_ctx **out);
 
-/* Returns the context that all rdma_cm ids share, or NULL and errno. It is never closed. */
-struct ibv_context *stag_shared_context(void);
+/* Returns the context that all rdma_cm ids of a face share, or NULL and errno. It is never closed. */
+struct ibv_context *stag_shared_context(enum face face);
+bool is_shared_context(const struct ibv_context *context);
 
 /* ---- query.c ----------------------------------------------------------- */
 

@@ -82,11 +82,11 @@ static void each_open_is_a_context_of_its_own(void **state)
 /* tgtd and librdmacm compare the contexts of ids by pointer. */
 static void shared_context_is_one_and_outlives_close(void **state)
 {
-	struct ibv_context *shared = stag_shared_context();
+	struct ibv_context *shared = stag_shared_context(FACE_IWARP);
 
 	assert_non_null(shared);
 	assert_int_equal(ibv_close_device(shared), 0);
-	assert_ptr_equal(stag_shared_context(), shared);
+	assert_ptr_equal(stag_shared_context(FACE_IWARP), shared);
 	assert_ptr_equal(shared->device, ((struct ibv_context *)*state)->device);
 }
 
