@@ -78,9 +78,11 @@ void negotiate_reject(const struct mpa_frame *req, const struct conn_wish *w,
 struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_frame *rep,
 				 const struct conn_wish *w, struct qp_link *link);
 
-/* Returns the depths that a frame announces, as the application may use them (RFC 6581 §5). */
-void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
-		      uint8_t *responder_resources);
+/*
+ * Returns what a frame tells the application: private data, which stays the frame's, and the depths that it may use
+ * (RFC 6581 §5).
+ */
+void negotiate_param(const struct mpa_frame *peer, struct rdma_conn_param *p);
 
 /* ---- conn.c: one connection being set up ------------------------------- */
 
@@ -248,11 +250,12 @@ void cm_channel_close(struct rdma_event_channel *channel); /* channel may be NUL
 
 /* Posts an event without private data or depths. */
 void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status);
-/* Posts an event with the private data and depths of a peer's frame (NULL: none). */
+/* Posts an event with what the peer said of the connection (NULL: nothing); copies its private data. */
 void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
-		     const struct mpa_frame *peer);
+		     const struct rdma_conn_param *peer);
 /* Posts a request to listener, with child as its new id. Returns -ENOMEM. */
-int event_post_request(struct cm_id *listener, struct cm_id *child, const struct mpa_frame *peer);
+int event_post_request(struct cm_id *listener, struct cm_id *child,
+		       const struct rdma_conn_param *peer);
 /* Drops the events queued for id, and destroys the children of its requests. */
 void event_drop(struct cm_id *id);
 void event_move(struct cm_id *id, struct cm_channel *to);
@@ -353,9 +356,9 @@ int id_complete(struct cm_id *id, int ret);
 struct stag_qp *id_qp(struct cm_id *id);
 /* Passes a stream to the id's queue pair; takes the stream even if it fails. */
 int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link);
-void id_connected(struct cm_id *id, const struct mpa_frame *reply);
+void id_connected(struct cm_id *id, const struct rdma_conn_param *reply);
 void id_accepted(struct cm_id *id, const struct qp_link *link);
-void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply);
+void id_failed(struct cm_id *id, int status, const struct rdma_conn_param *reply);
 void id_close(struct cm_id *id);	   /* closes its connections and listeners */
 void id_drop_request(struct cm_id *child); /* the program will never fetch it */
 void id_set_qp(struct cm_id *id, uint32_t qpn);

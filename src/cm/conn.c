@@ -629,7 +629,10 @@ static void send_terminate(struct conn *c, struct wire_fault fault)
 
 static void conn_rejected(struct conn *c)
 {
-	id_failed(c->id, -ECONNREFUSED, &c->peer);
+	struct rdma_conn_param told;
+
+	negotiate_param(&c->peer, &told);
+	id_failed(c->id, -ECONNREFUSED, &told);
 	conn_free(c, PEACE);
 }
 
@@ -654,6 +657,7 @@ static struct stream *conn_take_stream(struct conn *c)
 
 static void conn_replied(struct conn *c)
 {
+	struct rdma_conn_param told;
 	struct cm_id *id = c->id;
 	struct wire_fault fault;
 	struct qp_link link;
@@ -671,10 +675,11 @@ static void conn_replied(struct conn *c)
 	if (c->dialled_again)
 		show_source(id, c->stream->fd);
 	err = id_attach(id, conn_take_stream(c), &link);
+	negotiate_param(&c->peer, &told);
 	if (err)
 		id_failed(id, err, NULL);
 	else
-		id_connected(id, &c->peer);
+		id_connected(id, &told);
 	conn_free(c, PEACE);
 }
 
@@ -737,16 +742,19 @@ int conn_accepted(struct listener *l, int fd)
 int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 {
 	int err = id_create_child(listener, c, child);
+	struct rdma_conn_param told;
 
 	assert(engine_locked());
 	if (err) {
 		conn_destroy(c);
 		return err;
 	}
-	negotiate_depths(&c->peer, &(*child)->peer_ird, &(*child)->peer_ord);
+	negotiate_param(&c->peer, &told);
+	(*child)->peer_ird = told.initiator_depth;
+	(*child)->peer_ord = told.responder_resources;
 	c->id = *child;
 	c->id->conn = c;
-	err = event_post_request(listener, *child, &c->peer);
+	err = event_post_request(listener, *child, &told);
 	if (err)
 		id_drop_request(*child);
 	return err;

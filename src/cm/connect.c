@@ -85,7 +85,8 @@ static void id_accept_failed(struct cm_id *id, int status)
 
 static void id_accept_done(struct cm_id *id)
 {
-	struct mpa_frame peer = {.flags = MPA_ENHANCED, .ird = id->peer_ird, .ord = id->peer_ord};
+	struct rdma_conn_param peer = {.initiator_depth = id->peer_ird,
+				       .responder_resources = id->peer_ord};
 
 	id_set_state(id, ID_CONNECTED);
 	atomic_fetch_add(&stag_totals.accepts, 1);
@@ -149,7 +150,7 @@ int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link)
 	return err;
 }
 
-void id_connected(struct cm_id *id, const struct mpa_frame *reply)
+void id_connected(struct cm_id *id, const struct rdma_conn_param *reply)
 {
 	assert(engine_locked());
 	id_set_state(id, ID_CONNECTED);
@@ -182,7 +183,7 @@ static enum rdma_cm_event_type failure_event(int status)
 	}
 }
 
-void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply)
+void id_failed(struct cm_id *id, int status, const struct rdma_conn_param *reply)
 {
 	assert(engine_locked());
 	if (id->state != ID_CONNECTING) {

@@ -121,21 +121,20 @@ static struct cm_event *event_new(struct cm_id *owner, struct cm_id *id,
 	return ev;
 }
 
-static void fill_conn(struct cm_event *ev, const struct mpa_frame *peer)
+static void fill_conn(struct cm_event *ev, const struct rdma_conn_param *peer)
 {
 	struct rdma_conn_param *p = &ev->cm.param.conn;
-	size_t len = peer->private_len < CM_MAX_PRIVATE ? peer->private_len : CM_MAX_PRIVATE;
 
-	negotiate_depths(peer, &p->initiator_depth, &p->responder_resources);
-	if (!len)
+	*p = *peer;
+	p->private_data = NULL;
+	if (!peer->private_data_len)
 		return;
-	memcpy(ev->private_data, peer->private_data, len);
+	memcpy(ev->private_data, peer->private_data, peer->private_data_len);
 	p->private_data = ev->private_data;
-	p->private_data_len = (uint8_t)len;
 }
 
 void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
-		     const struct mpa_frame *peer)
+		     const struct rdma_conn_param *peer)
 {
 	struct cm_event *ev = event_new(id, id, type, status);
 
@@ -154,7 +153,8 @@ void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status)
 	event_post_conn(id, type, status, NULL);
 }
 
-int event_post_request(struct cm_id *listener, struct cm_id *child, const struct mpa_frame *peer)
+int event_post_request(struct cm_id *listener, struct cm_id *child,
+		       const struct rdma_conn_param *peer)
 {
 	struct cm_event *ev = event_new(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 

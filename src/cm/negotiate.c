@@ -211,12 +211,16 @@ struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_f
 	return fault;
 }
 
-void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
-		      uint8_t *responder_resources)
+void negotiate_param(const struct mpa_frame *peer, struct rdma_conn_param *p)
 {
 	bool told = peer->flags & MPA_ENHANCED;
 
 	/* A peer that announces no depths gets the maximum, as with cxgb4. */
-	*initiator_depth = (uint8_t)least(told ? peer->ird : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM);
-	*responder_resources = (uint8_t)least(told ? peer->ord : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM);
+	*p = (struct rdma_conn_param){
+		.private_data = peer->private_data,
+		.private_data_len = (uint8_t)least(peer->private_len, CM_MAX_PRIVATE),
+		.initiator_depth =
+			(uint8_t)least(told ? peer->ird : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM),
+		.responder_resources =
+			(uint8_t)least(told ? peer->ord : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM)};
 }
