@@ -6,7 +6,7 @@
  *   id.c, resolve.c, connect.c, endpoint.c, resources.c ...   the rdma_* calls
  *   event.c       event channels: notifications to the program
  *   listener.c    a listening socket, and peers without a complete Request
- *   conn.c        one TCP connection on its way to a queue pair
+ *   conn.c        one TCP connection on its way to a queue pair; conn.h has its parts
  *   negotiate.c   the outcome of two MPA frames; pure
  *
  * Locks: the engine lock protects everything here except the queues of the
@@ -48,6 +48,7 @@
 
 struct cm_id;
 struct conn;
+struct conn_protocol;
 struct listener;
 
 /* ---- negotiate.c: two frames, one agreement ---------------------------- */
@@ -84,12 +85,12 @@ struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_f
  */
 void negotiate_param(const struct mpa_frame *peer, struct rdma_conn_param *p);
 
-/* ---- conn.c: one connection being set up ------------------------------- */
+/* ---- conn.c, conn_*.c: one connection being set up --------------------- */
 
 /*
  *   active:   TCP --connected--> [TLS_OUT -->] REPLY --frame--> handed over
  *              ^                    |            |
- *              +--refused, closed---+------------+   (conn.c: how often)
+ *              +--refused, closed---+------------+   (conn_active.c: how often)
  *   passive:  [HELLO --> [TLS_IN -->]] REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
  *
@@ -111,8 +112,9 @@ enum conn_state {
 };
 
 struct conn {
-	struct list link; /* in a list of its source; on the active side in conn.c's dial queue */
-	struct cm_id *id; /* NULL until a passive connection is presented */
+	struct list link; /* in a list of its source; on the active side in the dial queue */
+	const struct conn_protocol *protocol;
+	struct cm_id *id;	   /* NULL until a passive connection is presented */
 	struct listener *listener; /* while half open, or waiting to be presented */
 	struct source *source;	   /* as long as that */
 	enum conn_state state;
