@@ -40,6 +40,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "wire/cm_message.h"
 
 #define CM_MAX_PRIVATE	 255  /* the length in a conn_param is one byte */
 #define CM_BACKLOG	 1024 /* the kernel's default, if the program gives none */
@@ -56,6 +57,10 @@ struct listener;
 /* Parameters that an application requests for a connection. */
 struct conn_wish {
 	uint16_t ird, ord;
+	/* roce0 only */
+	uint32_t qpn;
+	uint8_t retry_count, rnr_retry_count;
+	bool flow_control, srq;
 	bool encrypted; /* set by conn.c */
 	uint8_t private_len;
 	uint8_t private_data[CM_MAX_PRIVATE];
@@ -94,6 +99,11 @@ void negotiate_param(const struct mpa_frame *peer, struct rdma_conn_param *p);
  *   passive:  [HELLO --> [TLS_IN -->]] REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
  *
+ * On roce0 the connection is not handed over, but stays:
+ *
+ *   active:   REPLY --REP--> [REPLIED --rdma_establish-->] LIVE         LIVE --DREQ, closed--> gone
+ *   passive:  ANSWERING --sent--> AWAIT_RTU --RTU--> LIVE               LIVE --rdma_disconnect--> LEAVING --DREP--> gone
+ *
  * TCP: connecting, or waiting to try again. HELLO: the first byte of the peer will say whether it speaks TLS. The parts in
  * brackets: unless TLS is off.
  *
@@ -108,12 +118,17 @@ enum conn_state {
 	CONN_REQUEST,
 	CONN_ASKED,
 	CONN_ANSWERING,
+	CONN_REPLIED,
+	CONN_AWAIT_RTU,
+	CONN_LIVE,
+	CONN_LEAVING,
 	CONN_ENDED
 };
 
 struct conn {
 	struct list link; /* in a list of its source; on the active side in the dial queue */
-	const struct conn_protocol *protocol;
+	const struct conn_protocol
+		*protocol;	   /* NULL until the first byte of a passive connection */
 	struct cm_id *id;	   /* NULL until a passive connection is presented */
 	struct listener *listener; /* while half open, or waiting to be presented */
 	struct source *source;	   /* as long as that */
@@ -136,6 +151,7 @@ struct conn {
 	bool rejecting;		/* ANSWERING: the Reply is a reject */
 	struct qp_link agreed;	/* ANSWERING */
 	struct mpa_frame ours, peer; /* peer's private data points into rx */
+	struct cm_message theirs;    /* roce0: the last one */
 	size_t rx_len;
 	size_t tx_len, tx_off;
 	uint8_t rx[MPA_FRAME_MAX];
@@ -156,7 +172,11 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child);
  */
 int conn_accept(struct conn *c, const struct conn_wish *w);
 int conn_send_reject(struct conn *c, const struct conn_wish *w);
-void conn_destroy(struct conn *c); /* resets the connection; c may be NULL */
+void conn_destroy(struct conn *c); /* tells the peer, or resets the connection; c may be NULL */
+/* roce0: confirms a reply, or takes the request that was answered as confirmed. Returns -errno. */
+int conn_establish(struct conn *c);
+void conn_disconnect(
+	struct conn *c); /* roce0, connected or awaiting the peer; id_ended() follows */
 
 /* ---- listener.c -------------------------------------------------------- */
 
@@ -272,8 +292,12 @@ void event_wait_acks(struct cm_id *id);
  *   IDLE, BOUND -> ADDR_RESOLVED -> ROUTE_RESOLVED -> CONNECTING -> CONNECTED -> CLOSED
  *   REQUESTED (a listener's child) -> ACCEPTING -> CONNECTED -> CLOSED
  *
- * ACCEPTING: the Reply is sent, and the peer's first FPDU is awaited. If a
- * set-up fails, the id is CLOSED.
+ * ACCEPTING: the Reply is sent, and the peer's first FPDU is awaited, or its RTU on roce0. If a
+ * set-up fails, the id is CLOSED. On roce0 there are also:
+ *
+ *   CONNECTING -> ANSWERED -> CONNECTED     the peer has accepted, and the program, whose queue pair the id does not
+ *                                           know, has to confirm
+ *   CONNECTED -> LEFT -> CLOSED             the peer has disconnected, the program has not
  */
 enum id_state {
 	ID_IDLE,
@@ -282,10 +306,23 @@ enum id_state {
 	ID_ROUTE_RESOLVED,
 	ID_LISTENING,
 	ID_CONNECTING,
+	ID_ANSWERED,
 	ID_REQUESTED,
 	ID_ACCEPTING,
 	ID_CONNECTED,
+	ID_LEFT,
 	ID_CLOSED,
+};
+
+/* roce0: where a connection leads, and what it gives its queue pair; see roce.c. */
+struct id_path {
+	bool begun, known; /* a REQ was sent, or came; the peer's part is known, too */
+	uint8_t sgid_index;
+	union ibv_gid gid, peer_gid;
+	uint32_t peer_qpn, sq_psn, rq_psn;
+	uint8_t initiator_depth, responder_resources;
+	uint8_t retry_count, rnr_retry_count; /* for our requests */
+	uint8_t mtu, timeout;
 };
 
 struct cm_id {
@@ -296,7 +333,7 @@ struct cm_id {
 		face; /* of its device; a listener's, once it has one, does not bind its children */
 	bool sync;    /* has a private channel; each call waits for its event */
 	int fd;	      /* bound socket, not yet listening or connecting; -1: none */
-	struct conn *conn; /* during connection set-up */
+	struct conn *conn; /* during connection set-up; on roce0 to the end */
 	struct listener *listener;
 	struct listener *asked_by;  /* REQUESTED: the listener that waits for our answer */
 	uint32_t qpn;		    /* number of its queue pair; the program may free the pointer */
@@ -309,6 +346,8 @@ struct cm_id {
 	bool reuse, afonly, has_afonly, has_tos; /* options */
 	uint8_t tos;
 	uint8_t ack_timeout; /* see set_ack_timeout() */
+	bool has_ack_timeout;
+	struct id_path path;
 
 	struct ibv_qp_init_attr *ep_attr; /* rdma_create_ep(): for the children of a listener */
 	struct ibv_pd *ep_pd;
@@ -354,17 +393,45 @@ int id_complete(struct cm_id *id, int ret);
 
 /* ---- connect.c: how conn.c notifies an id ----------------------------- */
 
-/* Returns the queue pair of an id that is being connected, or connected; NULL if it is gone. */
+/* Returns the id's queue pair, looked up by number: the program may have destroyed it meanwhile. */
+struct stag_qp *id_find_qp(const struct cm_id *id);
+/* Returns the queue pair of an id of stag0 that is being connected, or connected; NULL if it is gone. */
 struct stag_qp *id_qp(struct cm_id *id);
 /* Passes a stream to the id's queue pair; takes the stream even if it fails. */
 int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link);
 void id_connected(struct cm_id *id, const struct rdma_conn_param *reply);
 void id_accepted(struct cm_id *id, const struct qp_link *link);
 void id_failed(struct cm_id *id, int status, const struct rdma_conn_param *reply);
+/* roce0: */
+void id_answered(struct cm_id *id,
+		 const struct rdma_conn_param *reply); /* by the peer; see ANSWERED */
+void id_awaits_peer(struct cm_id *id);		       /* its answer was sent */
+void id_accept_done(struct cm_id *id);		       /* the peer has confirmed it */
+void id_refused(struct cm_id *id, int reason, const struct rdma_conn_param *told);
+void id_peer_left(struct cm_id *id);
+void id_ended(struct cm_id *id, int status); /* after conn_disconnect() */
+
 void id_close(struct cm_id *id);	   /* closes its connections and listeners */
 void id_drop_request(struct cm_id *child); /* the program will never fetch it */
 void id_set_qp(struct cm_id *id, uint32_t qpn);
 void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
+
+/* ---- roce.c: ids of roce0 ---------------------------------------------- */
+
+uint8_t roce_depth(uint8_t told); /* a depth that a peer tells, as far as the device has it */
+uint8_t roce_space(const struct cm_id *id); /* enum cm_space */
+void roce_find_address(struct cm_id *id);   /* the GIDs of its addresses */
+void roce_request(struct cm_id *id, const struct conn_wish *w,
+		  struct cm_message *m); /* makes a REQ */
+void roce_requested(struct cm_id *child, const struct cm_message *req);
+void roce_accepting(struct cm_id *id, const struct conn_wish *w);
+void roce_reply(struct cm_id *id, const struct conn_wish *w,
+		struct cm_message *m); /* makes a REP */
+void roce_replied(struct cm_id *id, const struct cm_message *rep);
+/* For rdma_init_qp_attr(): the attributes of attr->qp_state. Returns -EINVAL if it is too early. */
+int roce_qp_attr(const struct cm_id *id, struct ibv_qp_attr *attr, int *mask);
+int roce_to_rts(struct cm_id *id); /* moves its queue pair. Returns -errno */
+void roce_to_err(struct cm_id *id);
 
 /* ---- address.c: socket addresses --------------------------------------- */
 

@@ -27,6 +27,10 @@ static const unsigned legal_from[] = {
 	[CONN_REQUEST] = FROM(CONN_HELLO) | FROM(CONN_TLS_IN),
 	[CONN_ASKED] = FROM(CONN_REQUEST),
 	[CONN_ANSWERING] = FROM(CONN_ASKED),
+	[CONN_REPLIED] = FROM(CONN_REPLY),
+	[CONN_AWAIT_RTU] = FROM(CONN_ASKED) | FROM(CONN_ANSWERING),
+	[CONN_LIVE] = FROM(CONN_REPLY) | FROM(CONN_REPLIED) | FROM(CONN_AWAIT_RTU),
+	[CONN_LEAVING] = FROM(CONN_AWAIT_RTU) | FROM(CONN_LIVE),
 	[CONN_ENDED] = FROM(CONN_ASKED),
 };
 
@@ -85,7 +89,9 @@ void conn_free(struct conn *c, enum parting how)
 
 void conn_destroy(struct conn *c)
 {
-	if (c)
+	if (c && c->protocol && c->protocol->hang_up)
+		c->protocol->hang_up(c);
+	else if (c)
 		conn_free(c, RESET);
 }
 
@@ -100,6 +106,26 @@ void conn_log_peer(const struct conn *c, int err, const char *what)
 	peer = c->stream ? (const struct sockaddr *)&c->stream->peer : &id->cm.route.addr.dst_addr;
 	log_info("cm %u: %s: %s: %s", id->num, address_str(peer, name, sizeof(name)), what,
 		 strerror(-err));
+}
+
+void conn_log_other_face(const struct conn *c, enum face theirs)
+{
+	static const char *const names[] = {
+		[FACE_IWARP] = "stag0, with iWARP", [FACE_ROCE] = "roce0, with RoCE"};
+	static const char *const words[] = {[FACE_IWARP] = "iwarp", [FACE_ROCE] = "roce"};
+	const struct cm_id *id = c->listener ? c->listener->id : c->id;
+	static uint64_t warned;
+	char name[ADDRESS_STR_LEN];
+	uint64_t now = clock_ns();
+	bool loud = !warned || now - warned > NS_PER_S; /* strangers can do this at will */
+
+	log_at(loud ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+	       "cm %u: %s is on %s, and this side is not: choose the same device on both sides "
+	       "(stag run --device %s, STAG_DEVICE=%s)",
+	       id->num, address_str((const struct sockaddr *)&c->stream->peer, name, sizeof(name)),
+	       names[theirs], words[theirs], words[theirs]);
+	if (loud)
+		warned = now;
 }
 
 void conn_log_tls(const struct conn *c, const char *why)
@@ -196,6 +222,12 @@ void conn_ready(struct watch *w, uint32_t revents)
 	case CONN_ANSWERING:
 		conn_step_answering(c);
 		break;
+	case CONN_REPLIED:
+	case CONN_AWAIT_RTU:
+	case CONN_LIVE:
+	case CONN_LEAVING:
+		c->protocol->step(c);
+		break;
 	case CONN_ENDED:
 		break;
 	}
@@ -205,5 +237,9 @@ void conn_late(struct timer *t)
 {
 	struct conn *c = container_of(t, struct conn, timer);
 
+	if (c->state > CONN_ANSWERING && c->state < CONN_ENDED) {
+		c->protocol->late(c);
+		return;
+	}
 	conn_lost(c, -ETIMEDOUT, "timed out");
 }

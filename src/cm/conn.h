@@ -5,6 +5,7 @@
  *   conn_active.c    the side that connects, until its Request is sent
  *   conn_passive.c   the side that listens, from accept() to the answer
  *   conn_mpa.c       the protocol of stag0: MPA's Request and Reply
+ *   conn_roce.c      the protocol of roce0: REQ, REP, RTU, and what follows
  */
 #ifndef STAG_CM_CONN_H
 #define STAG_CM_CONN_H
@@ -19,19 +20,25 @@ enum parting { PEACE, RESET };
  * sent is in tx.
  */
 struct conn_protocol {
+	enum face face;
 	void (*send_request)(struct conn *c);
 	void (*step_reply)(struct conn *c); /* REPLY: the socket is readable, or writable */
 	/* Reads more of a Request. Returns 0 when it is whole, -EAGAIN, or what is wrong. */
 	int (*read_request)(struct conn *c);
-	void (*param)(const struct conn *c, struct rdma_conn_param *p); /* what the Request says */
+	/* What the Request tells the program, and child, its new id. */
+	void (*present)(struct conn *c, struct cm_id *child, struct rdma_conn_param *told);
 	/* Put an answer into tx. Return -errno if it is not possible. */
 	int (*accept)(struct conn *c, const struct conn_wish *w);
 	int (*reject)(struct conn *c, const struct conn_wish *w);
 	/* The accepting answer is sent. c is freed, or belongs to the protocol from now on. Returns -errno. */
 	int (*accepted)(struct conn *c);
+	void (*step)(struct conn *c); /* from REPLIED on: the socket is readable, */
+	void (*late)(struct conn *c); /* or the time is up */
+	void (*hang_up)(
+		struct conn *c); /* the id is destroyed; frees c. NULL: nobody has to be told */
 };
 
-extern const struct conn_protocol conn_mpa;
+extern const struct conn_protocol conn_mpa, conn_roce;
 
 /* ---- conn.c ---- */
 
@@ -44,6 +51,8 @@ void conn_lost(struct conn *c, int err,
 	       const char *what); /* ends a set-up that did not become a connection */
 void conn_log_peer(const struct conn *c, int err, const char *what);
 void conn_log_tls(const struct conn *c, const char *why);
+/* Tells the user which device to choose, as the peer has only that face. */
+void conn_log_other_face(const struct conn *c, enum face theirs);
 bool conn_is_cut(uint32_t revents); /* is the peer gone? Reported also where nothing is watched */
 int conn_flush(
 	struct conn *c); /* sends the bytes in tx. Returns 0 if all are sent, -EAGAIN, or -errno */
@@ -66,6 +75,11 @@ bool conn_retry(struct conn *c, int err);
 bool conn_request_sent(struct conn *c, int err);
 const struct sockaddr *conn_destination(const struct conn *c);
 void conn_show_source(struct cm_id *id, int fd);
+
+/* ---- conn_roce.c ---- */
+
+void conn_refuse_transport(
+	struct conn *c); /* tells a peer of the other face, in a message of roce0 */
 
 /* ---- conn_passive.c ---- */
 

@@ -123,7 +123,8 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	c->id = id;
 	c->turn = ++turns;
 	c->wish = *w;
-	c->protocol = &conn_mpa;
+	c->protocol = id->face == FACE_ROCE ? &conn_roce : &conn_mpa;
+	c->plain = id->face == FACE_ROCE; /* which has no TLS */
 	c->form = config()->mpa_rev >= 2 ? REQUEST_ENHANCED : REQUEST_PLAIN;
 	err = conn_dial(c);
 	if (err) {

@@ -175,6 +175,14 @@ static void tls_reply_failed(struct conn *c, int err)
 		conn_lost(c, err, "sent no valid Reply");
 }
 
+/* A listener that serves roce0 only says so in its own protocol. */
+static void refused_transport(struct conn *c)
+{
+	conn_log_other_face(c, FACE_ROCE);
+	id_failed(c->id, -ECONNREFUSED, NULL);
+	conn_free(c, RESET);
+}
+
 static void step_reply(struct conn *c)
 {
 	int err;
@@ -186,7 +194,9 @@ static void step_reply(struct conn *c)
 	err = read_frame(c, true);
 	if (err == -EAGAIN)
 		return;
-	if (err == -EPROTO && !c->stream->tls)
+	if (err == -EPROTO && c->rx[0] == CM_MESSAGE_FIRST)
+		refused_transport(c);
+	else if (err == -EPROTO && !c->stream->tls)
 		conn_lost(c, err, "sent no valid Reply");
 	else if (err && c->stream->tls)
 		tls_reply_failed(c, err);
@@ -201,9 +211,9 @@ static int read_request(struct conn *c)
 	return read_frame(c, false);
 }
 
-static void request_param(const struct conn *c, struct rdma_conn_param *p)
+static void present(struct conn *c, struct cm_id *child, struct rdma_conn_param *told)
 {
-	negotiate_param(&c->peer, p);
+	negotiate_param(&c->peer, told);
 }
 
 static int accept_request(struct conn *c, const struct conn_wish *w)
@@ -237,10 +247,11 @@ static int accepted(struct conn *c)
 }
 
 const struct conn_protocol conn_mpa = {
+	.face = FACE_IWARP,
 	.send_request = send_request,
 	.step_reply = step_reply,
 	.read_request = read_request,
-	.param = request_param,
+	.present = present,
 	.accept = accept_request,
 	.reject = reject_request,
 	.accepted = accepted,

@@ -22,7 +22,6 @@ int conn_accepted(struct listener *l, int fd)
 		close(fd);
 		return err;
 	}
-	c->protocol = &conn_mpa;
 	err = watch_add(&c->watch, fd, EPOLLIN, conn_ready);
 	if (err) {
 		conn_free(c, RESET);
@@ -46,7 +45,7 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 		conn_destroy(c);
 		return err;
 	}
-	c->protocol->param(c, &told);
+	c->protocol->present(c, *child, &told);
 	(*child)->peer_ird = told.initiator_depth;
 	(*child)->peer_ord = told.responder_resources;
 	c->id = *child;
@@ -57,9 +56,44 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 	return err;
 }
 
+static bool serves(const struct conn *c, enum face face)
+{
+	const struct ibv_pd *pd =
+		c->listener->id->ep_pd; /* of the queue pairs of all connections */
+
+	if (face == FACE_ROCE && c->stream->tls)
+		return false;
+	return pd ? pd->context->device == &stag_device(face)->ibv : cm_has_face(face);
+}
+
+/* Chooses the protocol by the first byte. A peer of a face that is not served is told, and gone. */
+static int choose_protocol(struct conn *c)
+{
+	struct iovec iov = {.iov_base = c->rx, .iov_len = 1};
+	ssize_t n = c->stream->ops->recv(c->stream, &iov, 1);
+	enum face face;
+
+	if (n <= 0)
+		return n ? (int)n : -ENODATA;
+	c->rx_len = 1;
+	face = c->rx[0] == CM_MESSAGE_FIRST ? FACE_ROCE : FACE_IWARP;
+	if (serves(c, face)) {
+		c->protocol = face == FACE_ROCE ? &conn_roce : &conn_mpa;
+		return 0;
+	}
+	if (face == FACE_IWARP && c->rx[0] != MPA_FIRST)
+		return -EPROTO;
+	conn_log_other_face(c, face);
+	conn_refuse_transport(c);
+	return -EPROTONOSUPPORT;
+}
+
 void conn_step_request(struct conn *c)
 {
-	int err = c->protocol->read_request(c);
+	int err = c->protocol ? 0 : choose_protocol(c);
+
+	if (!err)
+		err = c->protocol->read_request(c);
 
 	if (err == -EAGAIN)
 		return;

@@ -12,9 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "adapter/port.h"
 #include "base/clock.h"
 #include "base/nonblock.h"
 #include "stag/stagdv.h"
+
+#define MAX_RETRY 7 /* 3 bits */
 
 /* ---- the queue pair ---------------------------------------------------- */
 
@@ -25,30 +28,49 @@ void id_set_qp(struct cm_id *id, uint32_t qpn)
 	id->has_qp = true;
 }
 
-/* Returns the id's queue pair, looked up by number: the program may have destroyed it meanwhile. */
-static struct stag_qp *find_qp(const struct cm_id *id)
+struct stag_qp *id_find_qp(const struct cm_id *id)
 {
-	return id->has_qp ? qp_by_num(id->qpn) : NULL;
+	if (!id->has_qp)
+		return NULL;
+	return id->face == FACE_ROCE ? port_qp_by_num(id->qpn) : qp_by_num(id->qpn);
 }
 
 struct stag_qp *id_qp(struct cm_id *id)
 {
-	struct stag_qp *qp = find_qp(id);
+	struct stag_qp *qp = id_find_qp(id);
 
 	assert(engine_locked());
 	return qp && qp->notify.events && qp->notify.arg == id ? qp : NULL;
 }
 
-/* Returns the queue pair to connect: the id's, or the program's own. */
-static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param)
+/* On roce0 a queue pair of the program's own is its own business: it has a number, which the peer is told. */
+static int choose_roce_qp(struct cm_id *id, const struct rdma_conn_param *param,
+			  struct conn_wish *w)
+{
+	if (!id->cm.qp && !param)
+		return id_error(id, EINVAL, "the id has no queue pair to connect");
+	if (id->cm.qp)
+		id_set_qp(id, id->cm.qp->qp_num);
+	w->qpn = id->cm.qp ? id->cm.qp->qp_num : param->qp_num;
+	w->srq = id->cm.qp ? id->cm.qp->srq != NULL : param->srq;
+	w->flow_control = param && param->flow_control;
+	w->retry_count = param ? param->retry_count & MAX_RETRY : MAX_RETRY;
+	w->rnr_retry_count = param ? param->rnr_retry_count & MAX_RETRY : MAX_RETRY;
+	return 0;
+}
+
+/* Determines the queue pair to connect: the id's, or the program's own. */
+static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param, struct conn_wish *w)
 {
 	const struct stag_qp *qp;
 
+	if (id->face == FACE_ROCE)
+		return choose_roce_qp(id, param, w);
 	if (id->cm.qp)
 		id_set_qp(id, id->cm.qp->qp_num);
 	else if (param)
 		id_set_qp(id, param->qp_num);
-	qp = find_qp(id);
+	qp = id_find_qp(id);
 	if (!qp)
 		return id_error(id, EINVAL, "the id has no queue pair to connect");
 	if (qp->notify.events || atomic_load(&qp->state) != QP_IDLE)
@@ -67,14 +89,28 @@ static void abort_qp(struct stag_qp *qp)
 
 /* ---- begin and end of connections -------------------------------------- */
 
-static void id_ended(struct cm_id *id)
+void id_ended(struct cm_id *id, int status)
+{
+	assert(engine_locked());
+	id_set_state(id, ID_CLOSED);
+	event_post(id, RDMA_CM_EVENT_DISCONNECTED, status);
+	event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+}
+
+/* The stream of a queue pair of stag0 has ended. */
+static void stream_ended(struct cm_id *id)
 {
 	struct stag_qp *qp = id_qp(id);
 
-	id_set_state(id, ID_CLOSED);
-	event_post(id, RDMA_CM_EVENT_DISCONNECTED,
-		   qp && atomic_load(&qp->end.timed_out) ? -ETIMEDOUT : 0);
-	event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+	id_ended(id, qp && atomic_load(&qp->end.timed_out) ? -ETIMEDOUT : 0);
+}
+
+/* The queue pair stays as it is, until the program disconnects, too. */
+void id_peer_left(struct cm_id *id)
+{
+	assert(engine_locked());
+	id_set_state(id, ID_LEFT);
+	event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0);
 }
 
 static void id_accept_failed(struct cm_id *id, int status)
@@ -83,13 +119,15 @@ static void id_accept_failed(struct cm_id *id, int status)
 	event_post(id, RDMA_CM_EVENT_CONNECT_ERROR, status);
 }
 
-static void id_accept_done(struct cm_id *id)
+void id_accept_done(struct cm_id *id)
 {
 	struct rdma_conn_param peer = {.initiator_depth = id->peer_ird,
 				       .responder_resources = id->peer_ord};
 
+	assert(engine_locked());
 	id_set_state(id, ID_CONNECTED);
-	atomic_fetch_add(&stag_totals.accepts, 1);
+	if (id->face == FACE_IWARP) /* those of roce0 count when they have a stream */
+		atomic_fetch_add(&stag_totals.accepts, 1);
 	event_post_conn(id, RDMA_CM_EVENT_ESTABLISHED, 0, &peer);
 }
 
@@ -111,7 +149,7 @@ static void on_disconnected(void *arg)
 	if (id->state == ID_ACCEPTING && !id->disconnecting)
 		id_accept_failed(id, -ECONNRESET);
 	else if (id->state == ID_ACCEPTING || id->state == ID_CONNECTED)
-		id_ended(id);
+		stream_ended(id);
 }
 
 static const struct qp_events id_events = {.established = on_established,
@@ -131,7 +169,7 @@ static void on_no_first(struct timer *t)
 
 int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link)
 {
-	struct stag_qp *qp = find_qp(id);
+	struct stag_qp *qp = id_find_qp(id);
 	int err = -EINVAL;
 
 	assert(engine_locked());
@@ -154,7 +192,8 @@ void id_connected(struct cm_id *id, const struct rdma_conn_param *reply)
 {
 	assert(engine_locked());
 	id_set_state(id, ID_CONNECTED);
-	atomic_fetch_add(&stag_totals.connects, 1);
+	if (id->face == FACE_IWARP)
+		atomic_fetch_add(&stag_totals.connects, 1);
 	event_post_conn(id, RDMA_CM_EVENT_ESTABLISHED, 0, reply);
 }
 
@@ -167,6 +206,52 @@ void id_accepted(struct cm_id *id, const struct qp_link *link)
 		return;
 	}
 	timer_set(&id->first, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, on_no_first);
+}
+
+void id_answered(struct cm_id *id, const struct rdma_conn_param *reply)
+{
+	assert(engine_locked());
+	id_set_state(id, ID_ANSWERED);
+	event_post_conn(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, reply);
+}
+
+void id_awaits_peer(struct cm_id *id)
+{
+	assert(engine_locked());
+	id_set_state(id, ID_ACCEPTING);
+}
+
+void id_refused(struct cm_id *id, int reason, const struct rdma_conn_param *told)
+{
+	assert(engine_locked());
+	roce_to_err(id);
+	id_set_state(id, ID_CLOSED);
+	event_post_conn(id, RDMA_CM_EVENT_REJECTED, reason, told);
+}
+
+/* A set-up on roce0 failed without a message of the peer, which has given up, or is not there. */
+static void roce_failed(struct cm_id *id, int status)
+{
+	static const struct rdma_conn_param nothing;
+
+	switch (status) {
+	case -ECONNREFUSED:
+		id_refused(id, CM_REJ_NO_SERVICE, &nothing);
+		break;
+	case -ECONNRESET:
+		id_refused(id, CM_REJ_APPLICATION, &nothing);
+		break;
+	case -ETIMEDOUT:
+	case -EHOSTUNREACH:
+	case -ENETUNREACH:
+		id_set_state(id, ID_CLOSED);
+		event_post(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+		break;
+	default:
+		id_set_state(id, ID_CLOSED);
+		event_post(id, RDMA_CM_EVENT_CONNECT_ERROR, status);
+		break;
+	}
 }
 
 /* Returns the event by which the kernel reports this failure on the active side. */
@@ -186,6 +271,10 @@ static enum rdma_cm_event_type failure_event(int status)
 void id_failed(struct cm_id *id, int status, const struct rdma_conn_param *reply)
 {
 	assert(engine_locked());
+	if (id->face == FACE_ROCE) {
+		roce_failed(id, status);
+		return;
+	}
 	if (id->state != ID_CONNECTING) {
 		id_accept_failed(id, status);
 		return;
@@ -207,7 +296,7 @@ static void close_conn(struct cm_id *id)
 
 void id_close(struct cm_id *id)
 {
-	struct stag_qp *qp = id_qp(id);
+	struct stag_qp *qp = id->face == FACE_IWARP ? id_qp(id) : NULL;
 	bool live = id->state == ID_ACCEPTING || id->state == ID_CONNECTED;
 
 	assert(engine_locked());
@@ -238,18 +327,32 @@ void id_drop_request(struct cm_id *child)
 
 void id_qp_gone(struct cm_id *id)
 {
-	struct stag_qp *qp = id_qp(id);
+	struct stag_qp *qp = id->face == FACE_IWARP ? id_qp(id) : NULL;
 
 	assert(engine_locked());
 	if (qp)
 		qp_set_events(qp, NULL, NULL);
 	timer_cancel(&id->first);
 	id->has_qp = false;
+	if (id->face == FACE_ROCE) /* its connection does not depend on it */
+		return;
 	if (id->state == ID_ACCEPTING || id->state == ID_CONNECTED)
-		id_ended(id);
+		stream_ended(id);
 }
 
 /* ---- listen ------------------------------------------------------------ */
+
+/* roce0 has no TLS: where it is required, it cannot connect, and listens for peers of stag0 only. */
+static int choose_tls(struct cm_id *id, enum face face)
+{
+	int err = id_choose_tls(id);
+
+	if (err || face != FACE_ROCE || id->tls.mode != TLS_REQUIRED)
+		return err;
+	log_err("cm %u: TLS is required, and roce0 has none; stag0 has (STAG_DEVICE=iwarp)",
+		id->num);
+	return -EOPNOTSUPP;
+}
 
 static int start_listening(struct cm_id *id, int backlog)
 {
@@ -262,7 +365,7 @@ static int start_listening(struct cm_id *id, int backlog)
 		return -1;
 	if (id->state != ID_BOUND)
 		return id_error(id, EINVAL, "only a bound id can listen");
-	err = id_choose_tls(id);
+	err = choose_tls(id, cm_has_face(FACE_IWARP) ? FACE_IWARP : FACE_ROCE);
 	if (!err)
 		err = listener_create(id, id->fd, backlog, &id->listener);
 	if (err)
@@ -340,8 +443,9 @@ static int join_private_data(const struct cm_id *id, const struct rdma_conn_para
 }
 
 static int make_wish(struct cm_id *id, const struct rdma_conn_param *param, uint8_t all_ord,
-		     uint8_t all_ird, struct conn_wish *w)
+		     uint8_t all_ird, size_t roce_private, struct conn_wish *w)
 {
+	size_t most = id->face == FACE_ROCE ? roce_private : CM_MAX_PRIVATE;
 	uint8_t ord = param ? param->initiator_depth : RDMA_MAX_INIT_DEPTH;
 	uint8_t ird = param ? param->responder_resources : RDMA_MAX_RESP_RES;
 
@@ -350,8 +454,8 @@ static int make_wish(struct cm_id *id, const struct rdma_conn_param *param, uint
 			id, EINVAL,
 			"initiator depth %u or responder resources %u exceed the device's %u", ord,
 			ird, STAG_MAX_RD_ATOM);
-	if (join_private_data(id, param, w))
-		return id_error(id, EINVAL, "more than %u bytes of private data", CM_MAX_PRIVATE);
+	if (join_private_data(id, param, w) || w->private_len > most)
+		return id_error(id, EINVAL, "more than %zu bytes of private data", most);
 	return 0;
 }
 
@@ -362,9 +466,10 @@ static int start_connecting(struct cm_id *id, const struct rdma_conn_param *para
 
 	if (id->state != ID_ROUTE_RESOLVED)
 		return id_error(id, EINVAL, "connecting requires a resolved route");
-	if (choose_qp(id, param) || make_wish(id, param, STAG_MAX_RD_ATOM, STAG_MAX_RD_ATOM, &wish))
+	if (choose_qp(id, param, &wish) ||
+	    make_wish(id, param, STAG_MAX_RD_ATOM, STAG_MAX_RD_ATOM, CM_REQ_PRIVATE, &wish))
 		return -1;
-	err = id_choose_tls(id);
+	err = choose_tls(id, id->face);
 	if (!err)
 		err = conn_connect(id, &wish, &id->conn);
 	if (err)
@@ -385,6 +490,13 @@ STAG_EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *conn
 	return id_complete(to_cm_id(cm), ret);
 }
 
+/* The queue pair receives before the peer knows its number. */
+static int prepare_roce(struct cm_id *id, const struct conn_wish *w)
+{
+	roce_accepting(id, w);
+	return id->has_qp ? roce_to_rts(id) : 0;
+}
+
 static int accept_request(struct cm_id *id, const struct rdma_conn_param *param)
 {
 	struct conn_wish wish = {0};
@@ -392,9 +504,14 @@ static int accept_request(struct cm_id *id, const struct rdma_conn_param *param)
 
 	if (id->state != ID_REQUESTED || !id->conn)
 		return id_error(id, EINVAL, "there is no request to accept");
-	if (choose_qp(id, param) || make_wish(id, param, id->peer_ird, id->peer_ord, &wish))
+	if (choose_qp(id, param, &wish) ||
+	    make_wish(id, param, id->peer_ird, id->peer_ord, CM_REP_PRIVATE, &wish))
 		return -1;
-	err = conn_accept(id->conn, &wish);
+	err = id->face == FACE_ROCE ? prepare_roce(id, &wish) : 0;
+	if (!err)
+		err = conn_accept(id->conn, &wish);
+	if (err && id->face == FACE_ROCE)
+		roce_to_err(id);
 	if (err)
 		return id_error(id, -err, "accept");
 	return 0;
@@ -417,6 +534,8 @@ static int reject_request(struct cm_id *id, const void *data, uint8_t len)
 
 	if (id->state != ID_REQUESTED || !id->conn)
 		return id_error(id, EINVAL, "there is no request to reject");
+	if (id->face == FACE_ROCE && wish.private_len > CM_REJ_PRIVATE)
+		return id_error(id, EINVAL, "more than %u bytes of private data", CM_REJ_PRIVATE);
 	if (wish.private_len)
 		memcpy(wish.private_data, data, wish.private_len);
 	err = conn_send_reject(id->conn, &wish);
@@ -449,32 +568,50 @@ STAG_EXPORT int rdma_establish(struct rdma_cm_id *cm)
 {
 	PASS_TO_REAL(establish(cm));
 	struct cm_id *id = to_cm_id(cm);
-	enum id_state state;
+	int err = -EINVAL;
 
 	engine_lock();
-	state = id->state;
+	if (id->state == ID_ANSWERED)
+		err = conn_establish(id->conn);
+	if (!err)
+		id_set_state(id, ID_CONNECTED);
+	else if (!cm->qp && id->state == ID_CONNECTED && id->face == FACE_IWARP)
+		err = 0; /* MPA has established it already */
 	engine_unlock();
-	if (cm->qp || state != ID_CONNECTED)
+	if (err)
 		return id_error(id, EINVAL,
 				"establishing requires a reply, and an id without a queue pair");
-	return 0; /* MPA has established it already */
+	return 0;
 }
 
 STAG_EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
 {
 	PASS_TO_REAL(notify(cm, event));
-	return 0; /* iWARP connections do not depend on it */
+	struct cm_id *id = to_cm_id(cm);
+
+	engine_lock();
+	/* a message that came before the peer's RTU is as good; connections of iWARP do not depend on it */
+	if (event == IBV_EVENT_COMM_EST && id->state == ID_ACCEPTING && id->face == FACE_ROCE)
+		conn_establish(id->conn);
+	engine_unlock();
+	return 0;
 }
 
 /* ---- disconnect -------------------------------------------------------- */
 
 static void disconnect_live(struct cm_id *id)
 {
-	struct stag_qp *qp = id_qp(id);
+	struct stag_qp *qp;
 
 	if (id->disconnecting)
 		return;
 	id->disconnecting = true;
+	if (id->face == FACE_ROCE) {
+		roce_to_err(id);
+		conn_disconnect(id->conn);
+		return;
+	}
+	qp = id_qp(id);
 	if (!qp) /* destroyed without the id's knowledge: no other event will come */
 		on_disconnected(id);
 	else if (qp_disconnect(qp))
@@ -490,8 +627,14 @@ static int disconnect_id(struct cm_id *id)
 		disconnect_live(id);
 		return 0;
 	case ID_CONNECTING:
+	case ID_ANSWERED:
 		conn_destroy(id->conn);
 		id_failed(id, -ECONNABORTED, NULL);
+		return 0;
+	case ID_LEFT:
+		roce_to_err(id);
+		id_set_state(id, ID_CLOSED);
+		event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
 		return 0;
 	case ID_REQUESTED:
 		return 1;

@@ -5,7 +5,7 @@
  * An id without a channel of the program's is synchronous: it has a private channel, and every call
  * waits there for the event that ends it.
  */
-#include "cm/cm.h"
+#include "cm/conn.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -23,9 +23,11 @@ static const char *const state_names[] = {
 	[ID_ROUTE_RESOLVED] = "ROUTE_RESOLVED",
 	[ID_LISTENING] = "LISTENING",
 	[ID_CONNECTING] = "CONNECTING",
+	[ID_ANSWERED] = "ANSWERED",
 	[ID_REQUESTED] = "REQUESTED",
 	[ID_ACCEPTING] = "ACCEPTING",
 	[ID_CONNECTED] = "CONNECTED",
+	[ID_LEFT] = "LEFT",
 	[ID_CLOSED] = "CLOSED",
 };
 
@@ -41,7 +43,9 @@ static const unsigned legal_from[] = {
 	[ID_CONNECTING] = FROM(ID_ROUTE_RESOLVED),
 	[ID_REQUESTED] = FROM(ID_IDLE),
 	[ID_ACCEPTING] = FROM(ID_REQUESTED),
-	[ID_CONNECTED] = FROM(ID_CONNECTING) | FROM(ID_ACCEPTING),
+	[ID_ANSWERED] = FROM(ID_CONNECTING),
+	[ID_CONNECTED] = FROM(ID_CONNECTING) | FROM(ID_ANSWERED) | FROM(ID_ACCEPTING),
+	[ID_LEFT] = FROM(ID_CONNECTED),
 	[ID_CLOSED] = ~0u,
 };
 
@@ -163,9 +167,11 @@ int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
 	err = id_create(channel, listener->cm.context, listener->cm.ps, listener->cm.qp_type, &id);
 	if (err)
 		return err;
+	id->face = c->protocol->face;
 	id->tos = listener->tos;
 	id->has_tos = listener->has_tos;
 	id->ack_timeout = listener->ack_timeout;
+	id->has_ack_timeout = listener->has_ack_timeout;
 	socket_limit_silence(id, c->stream->fd);
 	id->cm.route.addr.src_storage = c->stream->local;
 	id->cm.route.addr.dst_storage = c->stream->peer;

@@ -73,7 +73,8 @@ static int set_afonly(struct cm_id *id, const void *val, size_t len)
 /*
  * How long a peer may leave bytes unacknowledged, or take none, before the connection ends: 4.096 us
  * times two to the power of the value; 0: TCP's own limits. As on InfiniBand it is for connections
- * that are set up later; and here for a request that is being answered, too.
+ * that are set up later; and here for a request that is being answered, too. On roce0 it is the timeout of the queue
+ * pair, where 0 is no limit.
  */
 static int set_ack_timeout(struct cm_id *id, const void *val, size_t len)
 {
@@ -81,6 +82,7 @@ static int set_ack_timeout(struct cm_id *id, const void *val, size_t len)
 		return -EINVAL;
 	memcpy(&id->ack_timeout, val, len);
 	id->ack_timeout &= ACK_TIMEOUT_MAX;
+	id->has_ack_timeout = true;
 	if (id->conn && id->conn->stream)
 		socket_limit_silence(id, id->conn->stream->fd);
 	return 0;

@@ -112,6 +112,8 @@ static int resolve_id(struct cm_id *id, const struct sockaddr *src, const struct
 	if (err)
 		return id_error(id, -err, "resolve %s", address_str(dst, name, sizeof(name)));
 	addr->dst_storage = to;
+	if (id->face == FACE_ROCE)
+		roce_find_address(id);
 	id_set_state(id, ID_ADDR_RESOLVED);
 	event_post(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	return 0;

@@ -234,7 +234,7 @@ STAG_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 }
 
 /*
- * For programs that modify their own queue pair. Gives the kernel's answer for iWARP; a queue pair
+ * For programs that modify their own queue pair. On stag0 gives the kernel's answer for iWARP; a queue pair
  * that is already connected needs no state.
  */
 STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask)
@@ -242,10 +242,16 @@ STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *att
 	PASS_TO_REAL(init_qp_attr(cm, attr, mask));
 	struct cm_id *id = to_cm_id(cm);
 	bool connected;
+	int err;
 
 	engine_lock();
 	connected = id->state == ID_CONNECTED;
+	err = id->face == FACE_ROCE ? roce_qp_attr(id, attr, mask) : 0;
 	engine_unlock();
+	if (err)
+		return id_error(id, -err, "no attributes for state %d yet", (int)attr->qp_state);
+	if (id->face == FACE_ROCE)
+		return 0;
 	switch (attr->qp_state) {
 	case IBV_QPS_INIT:
 	case IBV_QPS_RTR:

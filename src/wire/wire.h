@@ -28,6 +28,7 @@
 
 /* ---- mpa.c: start-up frames -------------------------------------------- */
 
+#define MPA_FIRST	 'M' /* the first byte of each frame */
 #define MPA_FRAME_LEN	 20  /* key, flags, revision, length */
 #define MPA_MAX_PRIVATE	 512 /* private data, the enhanced and extension blocks included */
 #define MPA_ENHANCED_LEN 4
