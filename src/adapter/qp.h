@@ -210,6 +210,11 @@ static inline bool qp_is_roce(const struct stag_qp *qp)
 	return qp->port;
 }
 
+static inline bool qp_is_uc(const struct stag_qp *qp)
+{
+	return qp->ibv.qp_type == IBV_QPT_UC;
+}
+
 /* Do the headers of long FPDUs have sums of their own (DDP_SUM)? */
 static inline bool qp_sums(const struct stag_qp *qp)
 {

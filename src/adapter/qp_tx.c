@@ -259,7 +259,7 @@ static void set_blocked(struct stag_qp *qp, bool blocked)
 /* Reliable connections of roce0 complete by acknowledgement. */
 static bool completes_when_sent(const struct stag_qp *qp)
 {
-	return !qp->rc || qp->ibv.qp_type == IBV_QPT_UC;
+	return !qp->rc || qp_is_uc(qp);
 }
 
 static void mark_sent(struct stag_qp *qp)

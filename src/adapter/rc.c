@@ -73,10 +73,17 @@ void rc_reset(struct stag_qp *qp)
 static uint64_t retry_ns(const struct stag_qp *qp)
 {
 	uint64_t t = (uint64_t)4096 << qp->config.attr.timeout;
-
 	uint64_t least = (qp->stream ? RC_MIN_RETRY_ALIVE_MS : RC_MIN_RETRY_MS) * NS_PER_MS;
 
+	if (qp_is_uc(qp))
+		return UC_PATIENCE_NS;
 	return t < least ? least : t;
+}
+
+/* A timeout of 0 is none. UC has no such attribute. */
+static bool has_timeout(const struct stag_qp *qp)
+{
+	return qp->config.attr.timeout || qp_is_uc(qp);
 }
 
 /* Changes with everything that comes from the peer, and with everything that its kernel takes. */
@@ -146,7 +153,7 @@ void rc_posted(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (rc->hold & RC_HOLD_STATE)
 		return;
-	if (!rc->watched && qp->config.attr.timeout) {
+	if (!rc->watched && has_timeout(qp)) {
 		rc->watched = true;
 		rc->tries = 0;
 		rc->seen = progress_of(qp);
@@ -222,7 +229,9 @@ void rc_detach(struct stag_qp *qp)
 	if (qp->rx->recv_open)
 		rc_keep_receive(qp);
 	atomic_store(&qp->progress.tx_blocked, false);
-	if (has_requests_under_way(qp))
+	if (qp_is_uc(qp))
+		uc_stream_lost(qp);
+	else if (has_requests_under_way(qp))
 		rc->hold |= RC_HOLD_LOST;
 	rc->hold &= ~(unsigned)RC_HOLD_RNR;
 	qp_set_state(qp, QP_IDLE);
@@ -312,7 +321,7 @@ static void check_patience(struct stag_qp *qp)
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	rc->tries = waits_for_peer(qp) && now == rc->seen ? rc->tries + 1 : 0;
 	rc->seen = now;
-	if (qp->sq.get == qp->sq.put || !qp->config.attr.timeout) {
+	if (qp->sq.get == qp->sq.put || !has_timeout(qp)) {
 		rc->watched = false;
 		return;
 	}
@@ -321,6 +330,10 @@ static void check_patience(struct stag_qp *qp)
 		return;
 	}
 	rc->watched = false;
+	if (qp_is_uc(qp)) {
+		uc_lose_patience(qp);
+		return;
+	}
 	peer_misuse(__func__, qp->ibv.qp_num,
 		    "qp %u: queue pair %u does not answer: the request of wr_id 0x%llx fails",
 		    qp->ibv.qp_num, qp->config.attr.dest_qp_num,

@@ -14,6 +14,8 @@
  *
  * The end of a stream is no error. A queue pair that has something to send looks for its peer again (reach.c). Requests that
  * were under way when a stream was lost fail when the retries are used up, and so do requests that make no progress (rc.c).
+ *
+ * Unreliable connections (UC) are the same without acknowledgements, retries and NAKs: uc.c.
  */
 #ifndef STAG_RC_H
 #define STAG_RC_H
@@ -42,6 +44,7 @@ struct wqe;
  */
 #define RC_MIN_RETRY_MS	      100
 #define RC_MIN_RETRY_ALIVE_MS 1000
+#define UC_PATIENCE_NS	      NS_PER_S /* how long a message of UC waits for a stream, or for room in it */
 
 /* Why no new request is framed. */
 enum rc_hold {
@@ -84,7 +87,7 @@ struct rc {
 	_Atomic uint32_t
 		executed; /* number of the last request that was carried out; written under rx_lock */
 	uint32_t ack_sent;	  /* of the last one that we acknowledged; tx_lock */
-	bool dropping;		  /* until RESUME; rx_lock */
+	bool dropping;		  /* until RESUME; UC: until the message ends; rx_lock */
 	struct srq_waiter waiter; /* the same with an SRQ; srq->lock */
 	struct rwqe *kept;	  /* the receive of a message that was cut off, or NULL; rx_lock */
 	bool has_kept;
@@ -168,5 +171,15 @@ bool rc_refuse(struct stag_qp *qp, enum rdmap_nak nak, enum ibv_event_type event
 bool rc_break(struct stag_qp *qp); /* the peer makes no sense: lose the stream */
 bool rc_may(struct stag_qp *qp, int access, const char *what); /* or refuses the request */
 enum ibv_event_type rc_own_fault(struct stag_qp *qp); /* notes a response's NAK; under both locks */
+
+/* ---- uc.c ---- */
+
+/* Drops the message whose segment has begun. Returns false if the stream has to end. Under rx_lock. */
+bool uc_drop(struct stag_qp *qp, const char *why);
+void uc_dropped(struct stag_qp *qp); /* after each segment that was dropped; under rx_lock */
+bool uc_has(uint8_t opcode);	     /* of a request of the peer */
+/* Complete requests whose messages are lost. Under both locks. */
+void uc_stream_lost(struct stag_qp *qp);
+void uc_lose_patience(struct stag_qp *qp);
 
 #endif

@@ -30,6 +30,8 @@ bool rc_break(struct stag_qp *qp)
 bool rc_refuse(struct stag_qp *qp, enum rdmap_nak nak, enum ibv_event_type event)
 {
 	assert(qp_rx_locked(qp));
+	if (qp_is_uc(qp)) /* only an error of our own gets here */
+		nak = NAK_NONE;
 	lock_acquire(&qp->tx_lock);
 	qp->rc->words.nak = nak;
 	qp->rc->words.nak_number = qp->rc->executed + 1;
@@ -67,7 +69,7 @@ static bool is_about_access(struct wire_fault f)
 bool rc_refuse_fault(struct stag_qp *qp, struct wire_fault f)
 {
 	assert(qp_rx_locked(qp));
-	if (!is_request(qp->rx))
+	if (!is_request(qp->rx) || qp_is_uc(qp))
 		return rc_break(qp);
 	if (is_about_access(f))
 		return rc_refuse(qp, NAK_ACCESS, IBV_EVENT_QP_ACCESS_ERR);
@@ -86,6 +88,8 @@ bool rc_may(struct stag_qp *qp, int access, const char *what)
 	assert(qp_rx_locked(qp));
 	if (qp->config.attr.qp_access_flags & (unsigned)access)
 		return true;
+	if (qp_is_uc(qp))
+		return uc_drop(qp, "qp_access_flags do not allow it");
 	peer_misuse(what, qp->ibv.qp_num,
 		    "qp %u: the peer's %s is refused: qp_access_flags are %#x, without %#x",
 		    qp->ibv.qp_num, what, qp->config.attr.qp_access_flags, access);

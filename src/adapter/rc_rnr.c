@@ -39,7 +39,7 @@ void rc_begin_drop(struct stag_qp *qp)
 {
 	struct rc *rc = qp->rc;
 
-	assert(qp_rx_locked(qp));
+	assert(qp_rx_locked(qp) && !qp_is_uc(qp));
 	rc->dropping = true;
 	lock_acquire(&qp->tx_lock);
 	rc->words.nak_rnr = true;
@@ -76,7 +76,7 @@ bool rc_end_resume(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rc *rc = qp->rc;
 
-	if (!rc->dropping || qp->rx->h.msn != rc->executed + 1)
+	if (!rc->dropping || qp_is_uc(qp) || qp->rx->h.msn != rc->executed + 1)
 		return rc_break(qp);
 	rc->dropping = false;
 	return true;

@@ -80,7 +80,7 @@ static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 
 	*h = (struct hello){
 		.kind = kind,
-		.type = qp->ibv.qp_type == IBV_QPT_UC ? HELLO_UC : HELLO_RC,
+		.type = qp_is_uc(qp) ? HELLO_UC : HELLO_RC,
 		.flags = config()->crc ? HELLO_CRC : 0,
 		.caps = CAPS,
 		.ird = a->max_dest_rd_atomic,
@@ -117,7 +117,7 @@ static bool is_our_peer(const struct stag_qp *qp, const struct hello *h)
 	union ibv_gid mine = sgid_of(qp, &ifindex);
 
 	if (h->from_qpn != a->dest_qp_num || h->to_qpn != qp->ibv.qp_num ||
-	    h->type != (qp->ibv.qp_type == IBV_QPT_UC ? HELLO_UC : HELLO_RC))
+	    h->type != (qp_is_uc(qp) ? HELLO_UC : HELLO_RC))
 		return false;
 	if (!is_same_host(h->from_gid, dgid_of(qp)) || !is_same_host(h->to_gid, &mine))
 		return false;

@@ -62,6 +62,8 @@ static bool begin_send(struct stag_qp *qp)
 		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
 	if (!rx->recv_open) {
 		if (!take_receive(qp)) {
+			if (qp_is_uc(qp))
+				return uc_drop(qp, "no receive is posted");
 			if (qp->rc) {
 				rc_begin_drop(qp);
 				rx->dropped = true;
@@ -82,6 +84,8 @@ static bool begin_send(struct stag_qp *qp)
 		rx->recv_off = 0;
 	}
 	if (counts && rx->seg_len > rx->recv->length - rx->recv_off) {
+		if (qp_is_uc(qp))
+			return uc_drop(qp, "the receive is too short");
 		peer_misuse(
 			"too long", qp->ibv.qp_num,
 			"qp %u: the peer's send of at least %llu bytes is refused: the receive of "
@@ -161,6 +165,10 @@ static bool begin_write(struct stag_qp *qp)
 	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, map);
 	if (f == KEY_ON_STORE)
 		return begin_store_write(qp);
+	if (f != KEY_OK && qp_is_uc(qp)) {
+		key_refused(qp, rx->h.stag, f);
+		return uc_drop(qp, "its key does not allow the write");
+	}
 	if (f != KEY_OK)
 		return rx_target_fault(qp, f);
 	if (first)
@@ -242,6 +250,8 @@ static bool is_from_sq(const struct ddp_hdr *h)
 /* qp_access_flags are checked for each request, before any key. */
 static bool may_do(struct stag_qp *qp)
 {
+	if (qp_is_uc(qp) && is_from_sq(&qp->rx->h) && !uc_has(qp->rx->h.opcode))
+		return rc_break(qp);
 	switch (qp->rx->h.opcode) {
 	case RDMAP_WRITE:
 		return rc_may(qp, IBV_ACCESS_REMOTE_WRITE, "write");
@@ -266,6 +276,8 @@ bool rx_begin_segment(struct stag_qp *qp)
 			return true;
 		if (!may_do(qp))
 			return false;
+		if (rx->dropped)
+			return true;
 	}
 	if (rx->h.opcode != RDMAP_WRITE && !pass_mirrors(qp))
 		return false;
@@ -321,7 +333,7 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 /* A request of the peer has been carried out. */
 static void note_executed(struct stag_qp *qp)
 {
-	if (qp->rc)
+	if (qp->rc && !qp_is_uc(qp))
 		rc_executed(qp->rc);
 }
 
@@ -699,8 +711,11 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 	qp->stats.counters.rx_fpdus++;
 	qp->stats.counters.rx_payload += rx->seg_len;
 	qp->stats.counters.rx_msgs += rx->h.last;
-	if (rx->dropped)
+	if (rx->dropped) {
+		if (qp_is_uc(qp))
+			uc_dropped(qp);
 		return true;
+	}
 	return rx_messages[rx->h.opcode].end(qp, payload);
 }
 

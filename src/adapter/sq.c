@@ -231,6 +231,9 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	}
 	if (qp->storage.store && store_qp_check(w, &why))
 		return refuse_post(qp, w, why);
+	if (qp_is_uc(qp) && (wqe_awaits_response(w) || w->opcode == IBV_WR_SEND_WITH_INV ||
+			     w->opcode == STAG_WR_ADVERTISE || w->opcode == STAG_WR_CLOSE))
+		return refuse_post(qp, w, "unreliable connections have no such operation");
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_SEND:

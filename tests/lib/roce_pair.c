@@ -17,7 +17,7 @@ void end_open(struct end *e, const struct ways *w)
 			.max_recv_wr = DEPTH,
 			.max_send_sge = 2,
 			.max_recv_sge = 2},
-		.qp_type = IBV_QPT_RC,
+		.qp_type = w && w->uc ? IBV_QPT_UC : IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
 
@@ -80,12 +80,12 @@ void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
 		.ah_attr = {.is_global = 1, .port_num = 1},
 	};
 
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+
+	if (!w || !w->uc)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &a.ah_attr.grh.dgid), 0);
-	assert_int_equal(ibv_modify_qp(e->qp, &a,
-				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-			 0);
+	assert_int_equal(ibv_modify_qp(e->qp, &a, mask), 0);
 }
 
 void to_rts(struct end *e, const struct ways *w)
@@ -97,16 +97,16 @@ void to_rts(struct end *e, const struct ways *w)
 		.rnr_retry = w && w->rnr_retry ? w->rnr_retry : 7,
 		.max_rd_atomic = w && w->rd_atomic ? w->rd_atomic : 4,
 	};
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (w && w->no_retries)
 		a.retry_cnt = 0;
 	if (w && w->no_rnr_retries)
 		a.rnr_retry = 0;
-	assert_int_equal(
-		ibv_modify_qp(e->qp, &a,
-			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
-		0);
+	if (!w || !w->uc)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	assert_int_equal(ibv_modify_qp(e->qp, &a, mask), 0);
 }
 
 void end_connect(struct end *e, uint32_t qpn, const struct ways *w)

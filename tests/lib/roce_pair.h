@@ -40,6 +40,7 @@ struct ways {
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
 	uint8_t rd_atomic; /* both depths */
 	bool with_srq;
+	bool uc;			 /* unreliable connections */
 	bool no_retries, no_rnr_retries; /* a count of 0 */
 	bool no_rights;			 /* access is 0 */
 	size_t size;			 /* of buf; 0: ROCE_BUF */

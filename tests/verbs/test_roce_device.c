@@ -165,6 +165,36 @@ static void there_are_rc_uc_and_ud_queue_pairs_and_no_others(void **state)
 	assert_int_equal(errno, EOPNOTSUPP);
 }
 
+/* As on hardware without them. */
+static void xrc_objects_are_refused(void **state)
+{
+	struct room *r = *state;
+	struct ibv_xrcd_init_attr xrcd = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1};
+	struct ibv_srq_init_attr_ex srq = {
+		.attr = {.max_wr = 1, .max_sge = 1},
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC,
+		.pd = r->pd,
+		.cq = r->cq};
+	static const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV};
+	struct ibv_device_attr attr;
+
+	assert_int_equal(ibv_query_device(r->ctx, &attr), 0);
+	assert_int_equal(attr.device_cap_flags & IBV_DEVICE_XRC, 0);
+	errno = 0;
+	assert_null(ibv_open_xrcd(r->ctx, &xrcd));
+	assert_int_equal(errno, EOPNOTSUPP);
+	errno = 0;
+	assert_null(ibv_create_srq_ex(r->ctx, &srq));
+	assert_int_equal(errno, EOPNOTSUPP);
+	for (int i = 0; i < 2; i++) {
+		errno = 0;
+		assert_null(create(r, types[i]));
+		assert_int_equal(errno, EOPNOTSUPP);
+	}
+}
+
 static int connects_to(int type, uint16_t port)
 {
 	struct sockaddr_in lo = {.sin_family = AF_INET,
@@ -348,6 +378,7 @@ int main(void)
 		TEST(an_empty_gid_is_zero_and_has_no_entry),
 		TEST(the_gid_table_has_the_filled_entries_only),
 		TEST(there_are_rc_uc_and_ud_queue_pairs_and_no_others),
+		TEST(xrc_objects_are_refused),
 		TEST(a_queue_pair_s_number_says_at_which_port_it_is_reached),
 		TEST(numbers_are_not_reused_soon),
 		TEST(more_queue_pairs_than_a_port_has_get_another_port),
