@@ -108,6 +108,12 @@ static bool is_same_host(const uint8_t claimed[16], const union ibv_gid *known)
 	return gid_is_equal(&gid, known) || (gid_is_local(&gid) && gid_is_local(known));
 }
 
+/* Was this hello made after the one that the present or last stream began with? Somebody may repeat an old one. */
+static bool is_newer(const struct reach *r, const struct hello *h)
+{
+	return (int32_t)(h->epoch - r->peer_epoch) > 0;
+}
+
 /* Is it the peer that the program named, and does it want us? */
 static bool is_our_peer(const struct stag_qp *qp, const struct hello *h)
 {
@@ -121,7 +127,7 @@ static bool is_our_peer(const struct stag_qp *qp, const struct hello *h)
 		return false;
 	if (!is_same_host(h->from_gid, dgid_of(qp)) || !is_same_host(h->to_gid, &mine))
 		return false;
-	if (r->met && (h->process != r->peer_process || h->life != r->peer_life))
+	if (r->met && (h->process != r->peer_process || h->life != r->peer_life || !is_newer(r, h)))
 		return false;
 	return (h->caps & CAPS_NEEDED) == CAPS_NEEDED;
 }
@@ -474,12 +480,6 @@ static bool we_go_first(const struct stag_qp *qp, const struct hello *h)
 	return order ? order < 0 : qp->ibv.qp_num < h->from_qpn;
 }
 
-/* Has the peer begun this connection after the one that we have? It has lost that, then. */
-static bool is_newer(const struct stag_qp *qp, const struct hello *h)
-{
-	return (int32_t)(h->epoch - qp->rc->reach.peer_epoch) > 0;
-}
-
 enum verdict { REACH_YES, REACH_LATER, REACH_NO };
 
 static enum verdict judge(struct stag_qp *qp, const struct hello *h)
@@ -498,8 +498,6 @@ static enum verdict judge(struct stag_qp *qp, const struct hello *h)
 		return REACH_NO;
 	}
 	if (!is_our_peer(qp, h) || !is_expected(qp, h) || is_itself(qp))
-		return REACH_NO;
-	if (atomic_load(&qp->state) != QP_IDLE && !is_newer(qp, h))
 		return REACH_NO;
 	return we_go_first(qp, h) ? REACH_NO : REACH_YES;
 }

@@ -41,6 +41,16 @@ static int call(const struct end *e)
 	return fd;
 }
 
+static unsigned guests_of(const struct qp_port *port)
+{
+	unsigned n;
+
+	engine_lock();
+	n = port->n_guests;
+	engine_unlock();
+	return n;
+}
+
 /* What a itself would say to b. */
 static struct hello as_peer(const struct roce_pair *p)
 {
@@ -122,6 +132,27 @@ static void a_stranger_gets_the_same_answer_whatever_is_wrong(void **state)
 	exchange(p);
 }
 
+/* A peer that dies while it says hello, in both ways in which a connection can end. */
+static void a_hello_that_is_cut_at_any_byte_is_forgotten(void **state)
+{
+	struct roce_pair *p = *state;
+	struct qp_port *port = to_stag_qp(p->b.qp)->port;
+	struct hello h = as_peer(p);
+	uint8_t buf[HELLO_LEN];
+
+	hello_encode(&h, buf);
+	for (size_t len = 0; len < HELLO_LEN; len++) {
+		struct linger now = {.l_onoff = len % 2};
+		int fd = call(&p->b);
+
+		assert_int_equal(send(fd, buf, len, MSG_NOSIGNAL), len);
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+		close(fd);
+	}
+	exchange(p);
+	await(guests_of(port) == 0);
+}
+
 /* A process that has got the port of one that is gone, and knows its queue pairs' numbers. */
 static void another_process_does_not_take_the_place_of_a_peer_that_was_met(void **state)
 {
@@ -143,12 +174,12 @@ static void silent_connections_are_limited(void **state)
 
 	for (int i = 0; i < MANY; i++)
 		fds[i] = call(&p->b);
-	await(port->n_guests == REACH_MAX_OF_SOURCE);
+	await(guests_of(port) == REACH_MAX_OF_SOURCE);
 	/* Our own peer comes from the same address, and has to wait until some are gone. */
 	for (int i = 0; i < MANY; i++)
 		close(fds[i]);
 	exchange(p);
-	await(port->n_guests == 0);
+	await(guests_of(port) == 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_pair, close_pair)
@@ -158,6 +189,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(bytes_that_are_no_hello_end_the_connection),
 		TEST(a_stranger_gets_the_same_answer_whatever_is_wrong),
+		TEST(a_hello_that_is_cut_at_any_byte_is_forgotten),
 		TEST(another_process_does_not_take_the_place_of_a_peer_that_was_met),
 		TEST(silent_connections_are_limited),
 	};
