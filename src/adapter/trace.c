@@ -7,15 +7,6 @@
  * checksums, a FIN or RST. Wireshark then follows the stream and decodes iWARP as
  * if the packets had been captured, and nobody had to be root.
  *
- * Every block reaches the file by one writev(): a killed process leaves a file
- * that ends with a whole packet. A file that cannot be written on is given
- * up, with one line in the log; the program never notices.
- *
- * Names: %p becomes the process id. A name without %p belongs to the first
- * process that opens it; a process that finds it there already puts its id before
- * the extension (run.pcapng, run.4711.pcapng). So nothing is ever overwritten by
- * a process that only inherited STAG_TRACE.
- *
  * A connection of a process with itself passes two streams here and is recorded
  * from the end that was opened first: twice the same packets would make no sense
  * to a reader.
@@ -30,42 +21,20 @@
 
 #include <assert.h>
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <netinet/in.h>
-#include <netinet/ip.h>
-#include <netinet/ip6.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "adapter/config.h"
+#include "adapter/trace_file.h"
 #include "base/list.h"
 #include "base/lock.h"
-#include "base/log.h"
 #include "base/random.h"
-
-#define BLOCK_SECTION	 0x0a0d0d0au
-#define BLOCK_INTERFACE	 1u
-#define BLOCK_PACKET	 6u
-#define BYTE_ORDER_MAGIC 0x1a2b3c4du
-#define LINKTYPE_RAW	 101 /* packets begin with their IP header */
-#define SNAPLEN		 65535u
-
-enum { OPT_END = 0, OPT_USERAPPL = 4, OPT_IF_NAME = 2, OPT_IF_TSRESOL = 9, OPT_PACKET_FLAGS = 2 };
-enum { PACKET_INBOUND = 1, PACKET_OUTBOUND = 2 };
 
 #define MAX_SEGMENT  32768	  /* payload bytes of a synthesized packet */
 #define MAX_MARKED   65470	  /* the same for an FPDU with markers, which is not cut */
 #define ACK_EVERY    (256 * 1024) /* one-way bytes until the other side acknowledges */
-#define HEAD_LEN     28		  /* bytes of a packet block before its packet */
-#define TAIL_LEN     16 /* bytes behind it and its padding: direction, end of options, length */
 #define SYN_OPTIONS  8
 #define WINDOW_SCALE 14
 
@@ -87,8 +56,8 @@ struct flow {
 };
 
 struct trace_conn {
-	struct list link;    /* in file.conns */
-	unsigned generation; /* of the file that it is written to */
+	struct list link; /* in conns */
+	unsigned age;	  /* of the file that it is written to */
 	bool ipv6;
 	uint16_t ip_id;
 	struct end end[2];   /* these are indexed by enum side */
@@ -97,330 +66,22 @@ struct trace_conn {
 	struct flow flow[2];
 };
 
-static struct {
-	struct lock lock;
-	pthread_once_t once;
-	enum { FILE_UNOPENED, FILE_OPEN, FILE_GIVEN_UP } state; /* written by set_file_state() */
-	unsigned generation; /* counts forks: a child writes a file of its own */
-	int fd;
-	dev_t dev; /* identify the file: a descriptor that the program closed */
-	ino_t ino; /* and reused must not be written to */
-	off_t size;
-	struct list conns; /* open ones */
-} file = {
-	.lock = LOCK_INITIALIZER,
-	.once = PTHREAD_ONCE_INIT,
-	.fd = -1,
-	.conns = {&file.conns, &file.conns},
-};
-
-/* ---- the file ---------------------------------------------------------- */
-
-/* UNOPENED -> OPEN -> GIVEN_UP, or at once GIVEN_UP; a forked child begins again with UNOPENED. */
-static void set_file_state(int to)
-{
-	assert(lock_held(&file.lock));
-	assert(to == FILE_UNOPENED || file.state < (unsigned)to);
-	file.state = to;
-}
-
-static void before_fork(void)
-{
-	lock_acquire(&file.lock);
-}
-
-static void after_fork_in_parent(void)
-{
-	lock_release(&file.lock);
-}
-
-static void after_fork_in_child(void)
-{
-	if (file.state == FILE_OPEN)
-		close(file.fd);
-	set_file_state(FILE_UNOPENED);
-	file.generation++;
-	list_init(&file.conns);
-	lock_release(&file.lock);
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-static void give_up(const char *why)
-{
-	log_warn("trace: %s, tracing stops", why);
-	if (file.fd >= 0)
-		close(file.fd);
-	file.fd = -1;
-	set_file_state(FILE_GIVEN_UP);
-}
-
-/* The program may have closed our descriptor (daemons do) and got its number for another file. */
-static bool still_ours(void)
-{
-	struct stat st;
-
-	return fstat(file.fd, &st) == 0 && st.st_dev == file.dev && st.st_ino == file.ino;
-}
-
-static void write_block(const struct iovec *iov, int n, size_t len)
-{
-	ssize_t done;
-	int err;
-
-	assert(lock_held(&file.lock));
-	if (file.state != FILE_OPEN)
-		return;
-	if (!still_ours()) {
-		file.fd = -1;
-		give_up("the program closed its file");
-		return;
-	}
-	do {
-		done = writev(file.fd, iov, n);
-	} while (done < 0 && errno == EINTR);
-	if (done == (ssize_t)len) {
-		file.size += done;
-		return;
-	}
-	err = done < 0 ? errno : ENOSPC;
-	if (ftruncate(file.fd, file.size) < 0)
-		log_debug("trace: the last packet is cut off");
-	give_up(strerror(err));
-}
-
-static uint8_t *put_u32(uint8_t *p, uint32_t v)
-{
-	memcpy(p, &v, sizeof(v));
-	return p + sizeof(v);
-}
-
-static uint8_t *put_u16(uint8_t *p, uint16_t v)
-{
-	memcpy(p, &v, sizeof(v));
-	return p + sizeof(v);
-}
-
-static uint8_t *put_option(uint8_t *p, uint16_t code, const void *value, uint16_t len)
-{
-	p = put_u16(p, code);
-	p = put_u16(p, len);
-	if (len)
-		memcpy(p, value, len);
-	memset(p + len, 0, -len & 3u);
-	return p + len + (-len & 3u);
-}
-
-/* Fills in the two lengths of a block from start to p, where its last field goes. */
-static size_t end_block(uint8_t *start, uint8_t *p)
-{
-	uint32_t len = (uint32_t)(p - start) + 4;
-
-	put_u32(start + 4, len);
-	put_u32(p, len);
-	return len;
-}
-
-static size_t section_block(uint8_t *buf)
-{
-	static const char app[] = "stag";
-	uint8_t *p = put_u32(buf, BLOCK_SECTION) + 4;
-
-	p = put_u32(p, BYTE_ORDER_MAGIC);
-	p = put_u16(p, 1); /* version 1.0 */
-	p = put_u16(p, 0);
-	memset(p, 0xff, 8); /* a section of unknown length */
-	p = put_option(p + 8, OPT_USERAPPL, app, sizeof(app) - 1);
-	return end_block(buf, put_option(p, OPT_END, NULL, 0));
-}
-
-static size_t interface_block(uint8_t *buf)
-{
-	static const char name[] = "stag0";
-	static const uint8_t nanoseconds = 9;
-	uint8_t *p = put_u32(buf, BLOCK_INTERFACE) + 4;
-
-	p = put_u16(p, LINKTYPE_RAW);
-	p = put_u16(p, 0);
-	p = put_u32(p, SNAPLEN);
-	p = put_option(p, OPT_IF_NAME, name, sizeof(name) - 1);
-	p = put_option(p, OPT_IF_TSRESOL, &nanoseconds, 1);
-	return end_block(buf, put_option(p, OPT_END, NULL, 0));
-}
-
-static void write_file_header(void)
-{
-	uint8_t buf[256];
-	size_t len = section_block(buf);
-	struct iovec iov;
-
-	len += interface_block(buf + len);
-	iov = (struct iovec){buf, len};
-	write_block(&iov, 1, len);
-}
-
-/* Replaces %p in the pattern by the process id. Returns 1, 0 if there was none, or -errno. */
-static int expand_name(char *out, size_t size, const char *pattern)
-{
-	const char *mark = strstr(pattern, "%p");
-	int n;
-
-	if (mark)
-		n = snprintf(out, size, "%.*s%d%s", (int)(mark - pattern), pattern, (int)getpid(),
-			     mark + 2);
-	else
-		n = snprintf(out, size, "%s", pattern);
-	return n < (int)size ? mark != NULL : -ENAMETOOLONG;
-}
-
-/* run.pcapng -> run.4711.pcapng */
-static int name_with_pid(char *out, size_t size, const char *name)
-{
-	const char *slash = strrchr(name, '/');
-	const char *dot = strrchr(slash ? slash : name, '.');
-	size_t stem = dot ? (size_t)(dot - name) : strlen(name);
-	int n = snprintf(out, size, "%.*s.%d%s", (int)stem, name, (int)getpid(), name + stem);
-
-	return n < (int)size ? 0 : -ENAMETOOLONG;
-}
-
-/* The file contains payload: only the user may read it. */
-static int open_new(const char *name, int flag)
-{
-	int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | flag, 0600);
-
-	return fd < 0 ? -errno : fd;
-}
-
-static int open_by_pattern(const char *pattern, char *name, size_t size)
-{
-	int has_pid = expand_name(name, size, pattern);
-	int fd, err;
-
-	if (has_pid < 0)
-		return has_pid;
-	fd = open_new(name, has_pid ? O_TRUNC : O_EXCL);
-	if (has_pid || fd != -EEXIST)
-		return fd;
-	err = name_with_pid(name, size, pattern);
-	return err ? err : open_new(name, O_TRUNC);
-}
-
-static void open_file(void)
-{
-	char name[PATH_MAX];
-	struct stat st;
-	int fd = open_by_pattern(config()->trace, name, sizeof(name));
-
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		log_warn("trace: cannot write %s: %s", config()->trace,
-			 strerror(fd < 0 ? -fd : errno));
-		set_file_state(FILE_GIVEN_UP);
-		return;
-	}
-	/* Tells `stag run` that the file is in use: see app/stag/run.c. */
-	flock(fd, LOCK_EX | LOCK_NB);
-	file.fd = fd;
-	file.dev = st.st_dev;
-	file.ino = st.st_ino;
-	file.size = 0;
-	set_file_state(FILE_OPEN);
-	log_info("trace: writing %s", name);
-	write_file_header();
-}
+static struct list conns = {&conns, &conns}; /* open ones, of conns_age; trace_lock */
+static unsigned conns_age;
 
 /* ---- packets ----------------------------------------------------------- */
 
-struct checksum {
-	uint64_t sum;
-	bool odd; /* the number of bytes so far is odd */
-};
-
-static uint16_t fold(uint64_t sum)
+static struct trace_path path_of(struct trace_conn *t, enum side from)
 {
-	while (sum >> 16)
-		sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)sum;
+	struct trace_path path = {.ipv6 = t->ipv6, .hop_limit = 64, .id = t->ip_id++};
+
+	memcpy(path.from, t->end[from].addr, sizeof(path.from));
+	memcpy(path.to, t->end[!from].addr, sizeof(path.to));
+	return path;
 }
 
-/* RFC 1071, over bytes that come in pieces of any length. */
-static void checksum_add(struct checksum *c, const void *data, size_t len)
-{
-	const uint8_t *p = data;
-	uint64_t sum = 0;
-	uint16_t last = 0, folded;
-	uint32_t word;
-	size_t left = len;
-
-	for (; left >= 4; left -= 4, p += 4) {
-		memcpy(&word, p, 4);
-		sum += word;
-	}
-	for (; left >= 2; left -= 2, p += 2) {
-		memcpy(&last, p, 2);
-		sum += last;
-	}
-	if (left) {
-		last = 0;
-		memcpy(&last, p, 1);
-		sum += last;
-	}
-	folded = fold(sum);
-	c->sum += c->odd ? __builtin_bswap16(folded) : folded;
-	c->odd ^= len & 1;
-}
-
-static size_t put_ipv4(struct trace_conn *t, enum side from, uint8_t *p, size_t tcp_len)
-{
-	struct iphdr ip = {
-		.version = 4,
-		.ihl = 5,
-		.tot_len = htons((uint16_t)(sizeof(ip) + tcp_len)),
-		.id = htons(t->ip_id++),
-		.frag_off = htons(IP_DF),
-		.ttl = 64,
-		.protocol = IPPROTO_TCP,
-	};
-	struct checksum c = {0};
-
-	memcpy(&ip.saddr, t->end[from].addr, 4);
-	memcpy(&ip.daddr, t->end[!from].addr, 4);
-	checksum_add(&c, &ip, sizeof(ip));
-	ip.check = (uint16_t)~fold(c.sum);
-	memcpy(p, &ip, sizeof(ip));
-	return sizeof(ip);
-}
-
-static size_t put_ipv6(struct trace_conn *t, enum side from, uint8_t *p, size_t tcp_len)
-{
-	struct ip6_hdr ip = {0};
-
-	ip.ip6_flow = htonl(6u << 28);
-	ip.ip6_plen = htons((uint16_t)tcp_len);
-	ip.ip6_nxt = IPPROTO_TCP;
-	ip.ip6_hlim = 64;
-	memcpy(&ip.ip6_src, t->end[from].addr, 16);
-	memcpy(&ip.ip6_dst, t->end[!from].addr, 16);
-	memcpy(p, &ip, sizeof(ip));
-	return sizeof(ip);
-}
-
-/* The part of TCP's checksum that is not in the segment. */
-static void add_pseudo_header(struct checksum *c, struct trace_conn *t, size_t tcp_len)
-{
-	size_t len = t->ipv6 ? 16 : 4;
-	uint32_t tail[2] = {htonl((uint32_t)tcp_len), htonl(IPPROTO_TCP)};
-
-	checksum_add(c, t->end[OURS].addr, len);
-	checksum_add(c, t->end[THEIRS].addr, len);
-	checksum_add(c, tail, sizeof(tail));
-}
-
-static size_t put_tcp(struct trace_conn *t, enum side from, uint8_t *p, uint8_t flags,
-		      const uint8_t *data, size_t len)
+static size_t put_tcp(struct trace_conn *t, const struct trace_path *path, enum side from,
+		      uint8_t *p, uint8_t flags, const uint8_t *data, size_t len)
 {
 	static const uint8_t syn_options[SYN_OPTIONS] = {
 		TCPOPT_MAXSEG, TCPOLEN_MAXSEG, MAX_SEGMENT >> 8, MAX_SEGMENT & 0xff,
@@ -439,64 +100,26 @@ static size_t put_tcp(struct trace_conn *t, enum side from, uint8_t *p, uint8_t 
 	};
 
 	memcpy(p + sizeof(tcp), syn_options, options);
-	add_pseudo_header(&c, t, header + len);
+	checksum_add_path(&c, path, IPPROTO_TCP, header + len);
 	checksum_add(&c, &tcp, sizeof(tcp));
 	checksum_add(&c, p + sizeof(tcp), options);
 	checksum_add(&c, data, len);
-	tcp.th_sum = (uint16_t)~fold(c.sum);
+	tcp.th_sum = checksum_end(&c);
 	memcpy(p, &tcp, sizeof(tcp));
 	return header;
-}
-
-static uint8_t *put_packet_header(uint8_t *p)
-{
-	struct timespec now;
-	uint64_t ns;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	p = put_u32(p, BLOCK_PACKET) + 4;
-	p = put_u32(p, 0); /* the one interface */
-	p = put_u32(p, (uint32_t)(ns >> 32));
-	p = put_u32(p, (uint32_t)ns);
-	return p + 8; /* the lengths follow when they are known */
-}
-
-/* Padding, options and the block's length again. */
-static size_t put_packet_tail(uint8_t *p, enum side from, uint32_t pad, uint32_t total)
-{
-	uint32_t direction = from == OURS ? PACKET_OUTBOUND : PACKET_INBOUND;
-
-	memset(p, 0, pad);
-	p = put_option(p + pad, OPT_PACKET_FLAGS, &direction, sizeof(direction));
-	p = put_option(p, OPT_END, NULL, 0);
-	put_u32(p, total);
-	return pad + TAIL_LEN;
 }
 
 /* Writes a TCP segment from one side. */
 static void write_packet(struct trace_conn *t, enum side from, uint8_t flags, const uint8_t *data,
 			 size_t len)
 {
-	uint8_t head[HEAD_LEN + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + SYN_OPTIONS];
-	uint8_t tail[3 + TAIL_LEN];
-	struct iovec out[3];
-	uint8_t *ip = put_packet_header(head), *p = ip;
+	uint8_t head[TRACE_IP_MAX + sizeof(struct tcphdr) + SYN_OPTIONS], *p = head;
 	size_t tcp_len = sizeof(struct tcphdr) + (flags & TH_SYN ? SYN_OPTIONS : 0) + len;
-	uint32_t captured, pad, total;
+	struct trace_path path = path_of(t, from);
 
-	p += t->ipv6 ? put_ipv6(t, from, p, tcp_len) : put_ipv4(t, from, p, tcp_len);
-	p += put_tcp(t, from, p, flags, data, len);
-	captured = (uint32_t)(p - ip) + (uint32_t)len;
-	pad = -captured & 3u;
-	total = HEAD_LEN + captured + pad + TAIL_LEN;
-	put_u32(head + 4, total);
-	put_u32(put_u32(ip - 8, captured), captured);
-
-	out[0] = (struct iovec){head, (size_t)(p - head)};
-	out[1] = (struct iovec){(void *)data, len};
-	out[2] = (struct iovec){tail, put_packet_tail(tail, from, pad, total)};
-	write_block(out, 3, total);
+	p += trace_put_ip(p, &path, IPPROTO_TCP, tcp_len);
+	p += put_tcp(t, &path, from, p, flags, data, len);
+	trace_file_packet(from == OURS, head, (size_t)(p - head), data, len);
 
 	t->seq[from] += (uint32_t)len + (flags & (TH_SYN | TH_FIN) ? 1 : 0);
 	t->unacked[from] += (uint32_t)len;
@@ -555,7 +178,7 @@ static bool same_end(const struct end *a, const struct end *b)
 /* Is the other end of this connection in this process, and recorded already? */
 static bool seen_from_other_end(const struct trace_conn *t)
 {
-	list_for_each (it, &file.conns) {
+	list_for_each (it, &conns) {
 		const struct trace_conn *o = list_entry(it, struct trace_conn, link);
 
 		if (same_end(&o->end[OURS], &t->end[THEIRS]) &&
@@ -590,7 +213,7 @@ static struct trace_conn *conn_new(const struct sockaddr_storage *local,
 	}
 	t->ipv6 = end_from_sockaddr(&t->end[OURS], local);
 	end_from_sockaddr(&t->end[THEIRS], peer);
-	t->generation = file.generation;
+	t->age = trace_file_age();
 	t->ip_id = 1;
 	return t;
 
@@ -606,18 +229,19 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 
 	if (!config()->trace)
 		return NULL;
-	pthread_once(&file.once, watch_forks);
-	HOLD_FOR_SCOPE(&file.lock);
-	if (file.state == FILE_UNOPENED)
-		open_file();
-	if (file.state != FILE_OPEN)
+	trace_file_prepare();
+	HOLD_FOR_SCOPE(&trace_lock);
+	if (!trace_file_open())
 		return NULL;
+	if (conns_age != trace_file_age()) /* those are the parent's */
+		list_init(&conns);
+	conns_age = trace_file_age();
 	t = conn_new(local, peer);
 	if (!t || seen_from_other_end(t)) {
 		conn_free(t);
 		return NULL;
 	}
-	list_add_tail(&file.conns, &t->link);
+	list_add_tail(&conns, &t->link);
 	handshake(t, initiator ? OURS : THEIRS);
 	return t;
 }
@@ -625,7 +249,7 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 /* A connection inherited through fork() belongs to the parent's file. */
 static bool is_writable(const struct trace_conn *t)
 {
-	return file.state == FILE_OPEN && t->generation == file.generation;
+	return trace_file_is_open() && t->age == trace_file_age();
 }
 
 /* ---- where packets may end --------------------------------------------- */
@@ -764,14 +388,14 @@ static void write_packets(struct trace_conn *t, enum side from, const uint8_t *d
 
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len)
 {
-	static uint8_t buf[MAX_MARKED]; /* protected by file.lock */
+	static uint8_t buf[MAX_MARKED]; /* protected by trace_lock */
 	enum side from = sent ? OURS : THEIRS;
 	size_t off = 0, most, room;
 	struct flow *f;
 
 	if (!t)
 		return;
-	HOLD_FOR_SCOPE(&file.lock);
+	HOLD_FOR_SCOPE(&trace_lock);
 	f = &t->flow[from];
 	while (off < len && is_writable(t)) {
 		most = f->kind == MARKED_FPDUS ? MAX_MARKED : MAX_SEGMENT;
@@ -796,8 +420,8 @@ void trace_close(struct trace_conn *t, bool reset)
 {
 	if (!t)
 		return;
-	HOLD_FOR_SCOPE(&file.lock);
-	if (t->generation == file.generation)
+	HOLD_FOR_SCOPE(&trace_lock);
+	if (t->age == trace_file_age())
 		list_del(&t->link);
 	if (is_writable(t)) {
 		flush(t, OURS);
