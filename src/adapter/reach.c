@@ -20,6 +20,7 @@
 #include "adapter/qp.h"
 #include "adapter/rc.h"
 #include "adapter/stream.h"
+#include "adapter/trace.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -72,6 +73,7 @@ static union ibv_gid sgid_of(const struct stag_qp *qp, uint32_t *ifindex)
 	return e.gid;
 }
 
+/* Says the same each time, until the epoch changes. */
 static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 {
 	const struct ibv_qp_attr *a = &qp->config.attr;
@@ -91,7 +93,7 @@ static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 		.rq_psn = a->rq_psn,
 		.process = process_id(),
 		.life = qp->rc->reach.life,
-		.epoch = ++qp->rc->reach.epoch,
+		.epoch = qp->rc->reach.epoch,
 	};
 	memcpy(h->from_gid, mine.raw, sizeof(h->from_gid));
 	memcpy(h->to_gid, dgid_of(qp)->raw, sizeof(h->to_gid));
@@ -150,6 +152,15 @@ static void meet(struct reach *r, const struct hello *h)
 	r->pause_ms = 0;
 }
 
+static void record_hellos(struct stag_qp *qp, struct stream *s, const struct hello *peer,
+			  bool initiator)
+{
+	struct hello mine;
+
+	describe(qp, initiator ? HELLO_ASK : HELLO_READY, &mine);
+	trace_hellos(s->trace, initiator ? &mine : peer, initiator ? peer : &mine);
+}
+
 /* Takes the socket over, or closes it. */
 static bool attach(struct stag_qp *qp, int fd, const struct hello *peer, bool initiator)
 {
@@ -171,6 +182,7 @@ static bool attach(struct stag_qp *qp, int fd, const struct hello *peer, bool in
 		close(fd);
 		return false;
 	}
+	record_hellos(qp, s, peer, initiator);
 	qp->rc->peer_ird = peer->ird;
 	err = qp_attach(qp, s, &link);
 	if (err) {
@@ -269,6 +281,7 @@ static void ask(struct stag_qp *qp)
 	struct hello h;
 	int fd = r->fd;
 
+	r->epoch++;
 	describe(qp, HELLO_ASK, &h);
 	hello_encode(&h, buf);
 	if (send(fd, buf, sizeof(buf), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(buf)) {
@@ -382,6 +395,7 @@ static void connect_to_itself(struct stag_qp *qp)
 		pause_attempts(qp);
 		return;
 	}
+	qp->rc->reach.epoch++;
 	describe(qp, HELLO_READY, &h);
 	if (!is_expected(qp, &h)) { /* sq_psn and rq_psn differ */
 		close(fd);
@@ -519,6 +533,7 @@ static void welcome(struct stag_qp *qp, struct guest *g)
 	end_attempt(qp);
 	if (atomic_load(&qp->state) == QP_RTS)
 		lose_old_stream(qp);
+	qp->rc->reach.epoch++;
 	describe(qp, HELLO_READY, &mine);
 	hello_encode(&mine, buf);
 	if (send(fd, buf, sizeof(buf), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(buf)) {

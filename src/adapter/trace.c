@@ -7,6 +7,8 @@
  * checksums, a FIN or RST. Wireshark then follows the stream and decodes iWARP as
  * if the packets had been captured, and nobody had to be root.
  *
+ * Streams of roce0 begin with two hellos instead of MPA frames: trace_hellos().
+ *
  * A connection of a process with itself passes two streams here and is recorded
  * from the end that was opened first: twice the same packets would make no sense
  * to a reader.
@@ -31,6 +33,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/random.h"
+#include "wire/wire.h"
 
 #define MAX_SEGMENT  32768	  /* payload bytes of a synthesized packet */
 #define MAX_MARKED   65470	  /* the same for an FPDU with markers, which is not cut */
@@ -59,6 +62,7 @@ struct trace_conn {
 	struct list link; /* in conns */
 	unsigned age;	  /* of the file that it is written to */
 	bool ipv6;
+	enum side initiator;
 	uint16_t ip_id;
 	struct end end[2];   /* these are indexed by enum side */
 	uint32_t seq[2];     /* of the next byte */
@@ -213,6 +217,8 @@ static struct trace_conn *conn_new(const struct sockaddr_storage *local,
 	}
 	t->ipv6 = end_from_sockaddr(&t->end[OURS], local);
 	end_from_sockaddr(&t->end[THEIRS], peer);
+	if (same_end(&t->end[OURS], &t->end[THEIRS])) /* a socket that is connected to itself */
+		t->end[THEIRS].port ^= htons(1);
 	t->age = trace_file_age();
 	t->ip_id = 1;
 	return t;
@@ -242,7 +248,8 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 		return NULL;
 	}
 	list_add_tail(&conns, &t->link);
-	handshake(t, initiator ? OURS : THEIRS);
+	t->initiator = initiator ? OURS : THEIRS;
+	handshake(t, t->initiator);
 	return t;
 }
 
@@ -404,6 +411,36 @@ void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n
 		room = gather_pieces(buf + f->held, room, iov, n, &off);
 		write_packets(t, from, buf, f->held + room);
 	}
+}
+
+/* Writes the MPA frame that stands for a hello. */
+static void write_hello(struct trace_conn *t, enum side from, const struct hello *h, bool reply)
+{
+	uint8_t private_data[HELLO_LEN], buf[MPA_FRAME_LEN + HELLO_LEN];
+	struct mpa_frame f = {
+		.reply = reply,
+		.flags = h->flags & HELLO_CRC ? MPA_CRC : 0,
+		.rev = 1,
+		.private_data = private_data,
+		.private_len = HELLO_LEN,
+	};
+	int len;
+
+	hello_encode(h, private_data);
+	len = mpa_encode(&f, buf, sizeof(buf));
+	assert(len == sizeof(buf));
+	write_packets(t, from, buf, (size_t)len);
+}
+
+void trace_hellos(struct trace_conn *t, const struct hello *ask, const struct hello *ready)
+{
+	if (!t)
+		return;
+	HOLD_FOR_SCOPE(&trace_lock);
+	if (!is_writable(t))
+		return;
+	write_hello(t, t->initiator, ask, false);
+	write_hello(t, !t->initiator, ready, true);
 }
 
 /* Writes bytes that waited for more when the stream ends. */

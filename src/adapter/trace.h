@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+struct hello;
 struct trace_conn;
 
 /*
@@ -15,6 +16,12 @@ struct trace_conn;
  */
 struct trace_conn *trace_open(const struct sockaddr_storage *local,
 			      const struct sockaddr_storage *peer, bool initiator);
+/*
+ * Records the hellos of two queue pairs of roce0, which began the stream before it was opened here. The
+ * trace shows them as private data of an MPA Request and a Reply, which are not on the wire: with them Wireshark
+ * understands the FPDUs that follow.
+ */
+void trace_hellos(struct trace_conn *t, const struct hello *ask, const struct hello *ready);
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len);
 void trace_close(struct trace_conn *t, bool reset); /* writes FIN or RST packets, and frees */
 

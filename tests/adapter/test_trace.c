@@ -678,6 +678,110 @@ static void tshark_dissects_a_stream_cut_at_any_point(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* ---- roce0, as tshark sees it ------------------------------------------ */
+
+/* Checks with tests/lib/check-capture that the trace has no fault, and that it says this. */
+static void expect_of_tshark(const char *words)
+{
+	char command[512];
+
+	if (system("command -v tshark >/dev/null && command -v python3 >/dev/null") != 0)
+		skip();
+	snprintf(command, sizeof(command),
+		 "out=$('%s' '%s') && echo \"$out\" && case $out in *'%s'*) ;; *) exit 1 ;; esac",
+		 CHECK_CAPTURE, path, words);
+	assert_int_equal(system(command), 0);
+}
+
+static const struct hello ask = {.kind = HELLO_ASK,
+				 .type = HELLO_RC,
+				 .flags = HELLO_CRC,
+				 .from_qpn = 0x800101,
+				 .to_qpn = 0x800201};
+static const struct hello ready = {
+	.kind = HELLO_READY, .type = HELLO_RC, .from_qpn = 0x800201, .to_qpn = 0x800101};
+
+/* A send, its NAK and GO, and the same send again behind a RESUME, and the acknowledgement. */
+static void talk_after_hellos(struct trace_conn *t)
+{
+	struct ddp_hdr send = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
+	struct ddp_hdr control = {
+		.last = true, .opcode = RDMAP_ESCAPE, .qn = QN_TERMINATE, .msn = 1};
+
+	trace_fpdu(t, WE_SAY, &send, "no receive", 10);
+	control.ulp = rdmap_escape_ulp(RDMAP_SUB_NAK) | rdmap_nak_arg(NAK_RNR, 12);
+	trace_fpdu(t, PEER_SAYS, &control, NULL, 0);
+	control.ulp = rdmap_escape_ulp(RDMAP_SUB_GO);
+	trace_fpdu(t, PEER_SAYS, &control, NULL, 0);
+	control.ulp = rdmap_escape_ulp(RDMAP_SUB_RESUME);
+	trace_fpdu(t, WE_SAY, &control, NULL, 0);
+	trace_fpdu(t, WE_SAY, &send, "no receive", 10);
+	control.ulp = rdmap_escape_ulp(RDMAP_SUB_ACK);
+	trace_fpdu(t, PEER_SAYS, &control, NULL, 0);
+	trace_close(t, false);
+}
+
+static void trace_roce(void)
+{
+	struct trace_conn *t = open_ipv4();
+
+	trace_hellos(t, &ask, &ready);
+	talk_after_hellos(t);
+}
+
+static void tshark_finds_no_error_in_a_stream_of_roce0(void **state)
+{
+	in_a_process(trace_roce);
+	read_capture(path);
+	expect_of_tshark(
+		"1 connections (1 with CRC, 0 rejected), 6 FPDUs, 6 messages, 6 good CRCs");
+}
+
+static void trace_roce_that_was_accepted(void)
+{
+	struct sockaddr_storage local = ipv6("fe80::2", SERVER_PORT);
+	struct sockaddr_storage peer = ipv6("fe80::1", CLIENT_PORT);
+	struct trace_conn *t = trace_open(&local, &peer, false);
+
+	trace_hellos(t, &ask, &ready);
+	talk_after_hellos(t);
+}
+
+/* The hello that asks is the peer's then. */
+static void hellos_are_recorded_as_private_data(void **state)
+{
+	uint8_t expected[2][HELLO_LEN];
+
+	in_a_process(trace_roce_that_was_accepted);
+	read_capture(path);
+	hello_encode(&ask, expected[0]);
+	hello_encode(&ready, expected[1]);
+	assert_memory_equal(cap.from_client.bytes, "MPA ID Req Frame", 16);
+	assert_memory_equal(cap.from_server.bytes, "MPA ID Rep Frame", 16);
+	assert_memory_equal(cap.from_client.bytes + MPA_FRAME_LEN, expected[0], HELLO_LEN);
+	assert_memory_equal(cap.from_server.bytes + MPA_FRAME_LEN, expected[1], HELLO_LEN);
+	expect_of_tshark("6 good CRCs");
+}
+
+static void trace_roce_to_itself(void)
+{
+	struct sockaddr_storage local = ipv4(CLIENT_PORT);
+	struct ddp_hdr send = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
+	struct trace_conn *t = trace_open(&local, &local, true);
+
+	trace_hellos(t, &ask, &ready);
+	trace_fpdu(t, WE_SAY, &send, "to myself", 9);
+	trace_fpdu(t, PEER_SAYS, &send, "to myself", 9);
+	trace_close(t, false);
+}
+
+static void a_socket_that_is_connected_to_itself_has_two_directions(void **state)
+{
+	in_a_process(trace_roce_to_itself);
+	read_capture(path);
+	expect_of_tshark("2 FPDUs, 2 messages, 2 good CRCs");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
 
 int main(void)
@@ -700,6 +804,9 @@ int main(void)
 		TEST(trace_is_off_without_a_file_name),
 		TEST(tshark_finds_no_error_in_the_iwarp_stream),
 		TEST(tshark_dissects_a_stream_cut_at_any_point),
+		TEST(tshark_finds_no_error_in_a_stream_of_roce0),
+		TEST(hellos_are_recorded_as_private_data),
+		TEST(a_socket_that_is_connected_to_itself_has_two_directions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
