@@ -19,6 +19,7 @@
 #include "adapter/face.h"
 #include "adapter/gid.h"
 #include "adapter/qp.h"
+#include "adapter/trace.h"
 #include "adapter/ud.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -186,6 +187,7 @@ static void take(struct group *g, struct mmsghdr *m)
 	if (datagram_decode(buf, m->msg_len, &d, &sealed) ||
 	    memcmp(d.dgid, g->mgid.raw, sizeof(d.dgid)) || !ud_from_network(&m->msg_hdr, &d))
 		return;
+	trace_datagram(false, &d, buf + DATAGRAM_HDR);
 	list_for_each (l, &g->members) {
 		struct stag_qp *qp = list_entry(l, struct member, link)->qp;
 

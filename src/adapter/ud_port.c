@@ -15,6 +15,7 @@
 #include "adapter/gid.h"
 #include "adapter/port.h"
 #include "adapter/qp.h"
+#include "adapter/trace.h"
 #include "adapter/ud.h"
 
 #define COLD 8192 /* reads in a row without a datagram, after which the engine watches again */
@@ -129,6 +130,7 @@ static void take(struct qp_port *port, struct mmsghdr *m)
 	lock_release(&port->lock);
 	if (!qp || qp->ibv.qp_type != IBV_QPT_UD)
 		return;
+	trace_datagram(false, &d, buf + DATAGRAM_HDR);
 	lock_acquire(&qp->rx_lock);
 	if (qp->ud)
 		ud_deliver(qp, &d, buf);

@@ -19,6 +19,7 @@
 #include "adapter/port.h"
 #include "adapter/qp.h"
 #include "adapter/srq.h"
+#include "adapter/trace.h"
 #include "base/log.h"
 
 #define ROUNDS 8   /* batches in a row */
@@ -333,8 +334,10 @@ static void take_near(struct stag_qp *qp, struct mmsghdr *m)
 	bool sealed;
 
 	for (; (len = datagram_first(buf, left)); buf += len, left -= len)
-		if (!datagram_decode(buf, len, &d, &sealed) && d.dst_qpn == qp->ibv.qp_num)
+		if (!datagram_decode(buf, len, &d, &sealed) && d.dst_qpn == qp->ibv.qp_num) {
+			trace_datagram(false, &d, buf + DATAGRAM_HDR);
 			ud_deliver(qp, &d, buf);
+		}
 }
 
 static bool read_near(struct stag_qp *qp)

@@ -24,6 +24,7 @@
 #include "adapter/mcast.h"
 #include "adapter/port.h"
 #include "adapter/qp.h"
+#include "adapter/trace.h"
 #include "base/log.h"
 
 #define OWN_QKEY  0x80000000u /* in a work request: the queue pair's own Q_Key */
@@ -249,6 +250,18 @@ static int send_to_group(struct stag_qp *qp, const struct ud_dest *to, size_t le
 	return send_udp(qp, &to->path, &addr, addr_len, len);
 }
 
+/* Records what is packed, and was sent. */
+static void record_sent(struct ud *ud, size_t len)
+{
+	uint8_t *buf = ud->out;
+	struct datagram d;
+	bool sealed;
+
+	for (size_t n; (n = datagram_first(buf, len)); buf += n, len -= n)
+		if (!datagram_decode(buf, n, &d, &sealed))
+			trace_datagram(true, &d, buf + DATAGRAM_HDR);
+}
+
 /* Returns -EAGAIN if there is no room. Other failures are losses on the way, of which a sender does not hear. */
 static int transmit(struct stag_qp *qp, const struct ud_dest *to, size_t len)
 {
@@ -273,6 +286,8 @@ static int transmit(struct stag_qp *qp, const struct ud_dest *to, size_t len)
 	if (err)
 		log_debug("qp %u: a datagram to qp %u is lost: %s", qp->ibv.qp_num, to->qpn,
 			  strerror(-err));
+	else if (config()->trace)
+		record_sent(qp->ud, len);
 	return 0;
 }
 

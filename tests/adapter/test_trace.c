@@ -25,6 +25,8 @@
 #include "adapter/config.h"
 #include "adapter/trace.h"
 #include "base/crc32c.h"
+#include "wire/datagram.h"
+#include "wire/wire.h"
 
 #define CLIENT_PORT 40001
 #define SERVER_PORT 40002
@@ -782,6 +784,85 @@ static void a_socket_that_is_connected_to_itself_has_two_directions(void **state
 	expect_of_tshark("2 FPDUs, 2 messages, 2 good CRCs");
 }
 
+/* ---- datagrams --------------------------------------------------------- */
+
+static struct datagram datagram(const char *from, const char *to, uint32_t length)
+{
+	struct datagram d = {.traffic_class = 4,
+			     .hop_limit = 64,
+			     .src_qpn = 0x800101,
+			     .dst_qpn = 0x800201,
+			     .qkey = 0x11111111,
+			     .length = length};
+
+	assert_int_equal(inet_pton(AF_INET6, from, d.sgid), 1);
+	assert_int_equal(inet_pton(AF_INET6, to, d.dgid), 1);
+	return d;
+}
+
+static void trace_datagrams(void)
+{
+	struct datagram four = datagram("::ffff:10.0.0.1", "::ffff:10.0.0.2", 1000);
+	struct datagram six = datagram("fd00::1", "fd00::2", 0);
+
+	fill_big();
+	trace_datagram(true, &four, big);
+	for (six.length = 0; six.length < 7; six.length++)
+		trace_datagram(false, &six, big);
+	six.flags = DATAGRAM_IMM | DATAGRAM_SOLICITED;
+	six.length = DATAGRAM_PAYLOAD;
+	trace_datagram(true, &six, big);
+}
+
+static void tshark_sees_datagrams_as_roce_v2(void **state)
+{
+	in_a_process(trace_datagrams);
+	expect_of_tshark("9 datagrams");
+}
+
+/* The CRC of Ethernet, bit by bit. */
+static uint32_t crc32_of(const uint8_t *p, size_t len)
+{
+	uint32_t crc = ~0u;
+
+	for (size_t i = 0; i < len * 8; i++)
+		crc = (crc >> 1) ^ ((crc ^ (uint32_t)(p[i / 8] >> i % 8)) & 1 ? 0xedb88320 : 0);
+	return ~crc;
+}
+
+static void trace_one_datagram(void)
+{
+	struct datagram d = datagram("::ffff:10.0.0.1", "::ffff:10.0.0.2", 3);
+
+	trace_datagram(true, &d, (const uint8_t *)"abc");
+}
+
+static void the_invariant_crc_leaves_out_what_routers_change(void **state)
+{
+	enum { IP = 20, UDP = 8, BTH = 12, DETH = 8, PAYLOAD = 4 };
+	uint8_t raw[1024], masked[8 + IP + UDP + BTH + DETH + PAYLOAD];
+	const uint8_t *packet;
+	size_t len, off = 0;
+	FILE *f;
+
+	in_a_process(trace_one_datagram);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	len = fread(raw, 1, sizeof(raw), f);
+	fclose(f);
+	while (u32_at(raw + off) != 6)
+		off += u32_at(raw + off + 4);
+	assert_true(off < len);
+	packet = raw + off + 28;
+	assert_int_equal(u32_at(raw + off + 20), sizeof(masked) - 8 + 4);
+	memset(masked, 0xff, 8);
+	memcpy(masked + 8, packet, sizeof(masked) - 8);
+	masked[8 + 1] = masked[8 + 8] = masked[8 + 10] = masked[8 + 11] = 0xff;
+	masked[8 + IP + 6] = masked[8 + IP + 7] = masked[8 + IP + UDP + 4] = 0xff;
+	assert_int_equal(get_be16(packet + IP + 2), 4791);
+	assert_int_equal(get_le32(packet + sizeof(masked) - 8), crc32_of(masked, sizeof(masked)));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
 
 int main(void)
@@ -807,6 +888,8 @@ int main(void)
 		TEST(tshark_finds_no_error_in_a_stream_of_roce0),
 		TEST(hellos_are_recorded_as_private_data),
 		TEST(a_socket_that_is_connected_to_itself_has_two_directions),
+		TEST(tshark_sees_datagrams_as_roce_v2),
+		TEST(the_invariant_crc_leaves_out_what_routers_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
