@@ -22,10 +22,12 @@ void greetings(struct input *in)
 		{.name = "ann", .rights = STAG_POOL_RIGHT_READ, .secret = SECRET},
 		{.name = "pool", .rights = USER_RIGHT_NODE, .secret = SECRET SECRET}};
 	static const struct users users = {list, 2};
-	struct admit *a = admit_create(uuid, &users);
+	struct admit *a;
 	struct admit_place place = {.epoch = 3, .primary = "host:1"};
 	uint64_t now = 1;
 
+	CHECK(admit_mark_name(list[0].name, list[0].mark));
+	a = admit_create(uuid, &users);
 	CHECK(a);
 	while (in->len) {
 		size_t len = take(in, 1), reply_len;
@@ -47,7 +49,7 @@ void greetings(struct input *in)
 
 void welcomes(struct input *in)
 {
-	uint8_t *said, hello[ADMIT_MAX], proof[ADMIT_MAX];
+	uint8_t *said, hello[ADMIT_ASK_MAX], proof[ADMIT_ASK_MAX];
 	char primary[ROLL_ADDRESS_LEN];
 	struct admit_session s;
 	const void *facts;

@@ -552,6 +552,8 @@ void fake_start(uint64_t size)
 	};
 	static const struct users users = {list, 3};
 
+	for (unsigned int i = 0; i < users.count; i++)
+		assert_true(admit_mark_name(list[i].name, list[i].mark));
 	memset(&fake, 0, sizeof(fake));
 	fake.epoch = 2;
 	memcpy(fake.uuid, "a pool of tests!", 16);

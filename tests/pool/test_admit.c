@@ -50,6 +50,8 @@ static struct fixture node;
 static int set_up(void **state)
 {
 	memset(&node, 0, sizeof(node));
+	for (unsigned int i = 0; i < users.count; i++)
+		assert_true(admit_mark_name(list[i].name, list[i].mark));
 	node.now = 1000 * NS_PER_S;
 	strcpy(node.address, "10.1.1.1");
 	node.admit = admit_create(uuid, &users);
@@ -84,9 +86,11 @@ static int prove(struct admit_session *s, enum admit_as as, const char *name, co
 	uint64_t epoch;
 	int len = admit_say_hello(s, as, name, hello);
 
-	assert_true(len > 0);
+	assert_true(len > 0 && len <= ADMIT_ASK_MAX);
 	assert_int_equal(judge_greeting(hello, (size_t)len), ADMIT_NO);
+	assert_true(node.reply_len <= ADMIT_REJECT_MAX);
 	len = admit_say_proof(s, secret, node.reply, node.reply_len, &epoch, primary, proof);
+	assert_true(len <= ADMIT_ASK_MAX);
 	if (len > 0) {
 		assert_int_equal(epoch, 12);
 		assert_string_equal(primary, "bee:4791");
@@ -111,11 +115,34 @@ static void client_with_the_secret_is_admitted(void **state)
 	assert_int_equal(node.inside.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
 }
 
-static void node_is_admitted_under_its_own_name(void **state)
+static void node_is_admitted_under_its_own_mark(void **state)
 {
+	uint8_t mark[ADMIT_MARK_LEN];
+
 	assert_int_equal(authenticate(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
-	assert_string_equal(node.inside.name, "bee");
+	assert_true(admit_mark_name("bee", mark));
+	assert_memory_equal(node.inside.mark, mark, sizeof(mark));
+	assert_int_equal(node.inside.name[0], '#');
 	assert_int_equal(node.inside.rights, USER_RIGHT_NODE);
+}
+
+/* printf 'stag pool name:eve' | sha256sum | cut -c 1-16 */
+static void a_visitor_without_a_user_is_named_by_its_mark(void **state)
+{
+	assert_int_equal(authenticate(ADMIT_CLIENT, "eve", ann_secret), ADMIT_NO);
+	assert_string_equal(node.inside.name, "#e9ade4d1a7c473b6");
+	assert_int_equal(authenticate(ADMIT_CLIENT, "ann", pool_secret), ADMIT_NO);
+	assert_string_equal(node.inside.name, "ann");
+}
+
+/* Somebody has found a name whose mark is that of a user. */
+static void a_name_with_the_mark_of_a_user_needs_its_secret(void **state)
+{
+	assert_true(admit_mark_name("eve", list[0].mark));
+	assert_int_equal(authenticate(ADMIT_CLIENT, "eve", "eve's own secret, of some length"),
+			 ADMIT_NO);
+	assert_int_equal(authenticate(ADMIT_CLIENT, "eve", ann_secret), ADMIT_YES);
+	assert_string_equal(node.inside.name, "ann");
 }
 
 static void wrong_secret_or_user_is_refused(void **state)
@@ -158,6 +185,8 @@ static void either_secret_is_good_while_they_are_rotated(void **state)
 	};
 	const struct users rotated = {two, 2};
 
+	memcpy(two[0].mark, list[0].mark, sizeof(two[0].mark));
+	memcpy(two[1].mark, list[1].mark, sizeof(two[1].mark));
 	admit_use(node.admit, &rotated);
 	expect_admitted(ADMIT_CLIENT, "ann", new_one);
 	expect_admitted(ADMIT_CLIENT, "ann", ann_secret);
@@ -220,6 +249,52 @@ static void a_challenge_expires(void **state)
 
 	node.now += 11 * NS_PER_S;
 	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
+}
+
+/* A greeting has 32 bits of the time, in units of 2^20 ns. */
+static void a_challenge_is_not_good_again_when_its_time_wraps(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	node.now += 1ull << (32 + 20);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_NO);
+	node.now -= 1ull << (32 + 20);
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
+}
+
+static void a_challenge_made_before_the_time_wraps_is_good_after_it(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len;
+
+	node.now = (1ull << (32 + 20)) - NS_PER_S;
+	len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+	node.now += 9 * NS_PER_S;
+	assert_int_equal(judge_greeting(proof, (size_t)len), ADMIT_YES);
+}
+
+/* InfiniBand's connection manager carries 56, 148 and 196 bytes of private data, always. */
+static void greetings_may_be_padded(void **state)
+{
+	uint8_t ask[ADMIT_ASK_MAX] = {0}, said[ADMIT_MAX] = {0};
+	char primary[ROLL_ADDRESS_LEN];
+	struct admit_session s;
+	const void *facts;
+	uint64_t epoch;
+
+	assert_true(admit_say_hello(&s, ADMIT_CLIENT, "ann", ask) > 0);
+	assert_int_equal(judge_greeting(ask, sizeof(ask)), ADMIT_NO);
+	memcpy(said, node.reply, node.reply_len);
+	memset(ask, 0, sizeof(ask));
+	assert_true(admit_say_proof(&s, ann_secret, said, ADMIT_REJECT_MAX, &epoch, primary, ask) >
+		    0);
+	assert_int_equal(judge_greeting(ask, sizeof(ask)), ADMIT_YES);
+	memset(said, 0, sizeof(said));
+	assert_true(admit_make_welcome(node.admit, &node.inside, "facts", 5, said) > 0);
+	assert_int_equal(admit_hear_welcome(&s, ann_secret, said, sizeof(said), &facts), 5);
 }
 
 static void challenge_is_bound_to_the_address(void **state)
@@ -333,6 +408,21 @@ static void another_version_is_named(void **state)
 	assert_int_equal(admit_say_proof(&s, "a secret of sixteen", said, sizeof(said), &epoch,
 					 primary, out),
 			 -EPROTO);
+}
+
+/* Visitors of version 2 compare magic and version of a refusal: then they say that the version is another one. */
+static void a_visitor_of_an_older_version_is_told_ours(void **state)
+{
+	static const uint8_t refusal[] = {'S', 't', 'g', 'P', 3, ADMIT_REFUSAL};
+	uint8_t hello[88] = {'S', 't', 'g', 'P', 2, ADMIT_HELLO, ADMIT_CLIENT};
+	uint8_t proof[144] = {'S', 't', 'g', 'P', 2, ADMIT_PROOF, ADMIT_CLIENT};
+
+	strcpy((char *)hello + 24, "ann");
+	strcpy((char *)proof + 80, "ann");
+	assert_int_equal(judge_greeting(hello, sizeof(hello)), ADMIT_NO);
+	assert_memory_equal(node.reply, refusal, sizeof(refusal));
+	assert_int_equal(judge_greeting(proof, sizeof(proof)), ADMIT_NO);
+	assert_memory_equal(node.reply, refusal, sizeof(refusal));
 }
 
 static void noise_admits_nobody(void **state)
@@ -534,18 +624,24 @@ int main(int argc, char **argv)
 #define ADMISSION_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		ADMISSION_TEST(client_with_the_secret_is_admitted),
-		ADMISSION_TEST(node_is_admitted_under_its_own_name),
+		ADMISSION_TEST(node_is_admitted_under_its_own_mark),
+		ADMISSION_TEST(a_visitor_without_a_user_is_named_by_its_mark),
+		ADMISSION_TEST(a_name_with_the_mark_of_a_user_needs_its_secret),
 		ADMISSION_TEST(wrong_secret_or_user_is_refused),
 		ADMISSION_TEST(either_secret_is_good_while_they_are_rotated),
 		ADMISSION_TEST(the_node_proves_itself_too),
 		ADMISSION_TEST(a_proof_is_good_once),
 		ADMISSION_TEST(a_challenge_expires),
+		ADMISSION_TEST(a_challenge_is_not_good_again_when_its_time_wraps),
+		ADMISSION_TEST(a_challenge_made_before_the_time_wraps_is_good_after_it),
+		ADMISSION_TEST(greetings_may_be_padded),
 		ADMISSION_TEST(challenge_is_bound_to_the_address),
 		ADMISSION_TEST(challenge_of_another_node_is_refused),
 		ADMISSION_TEST(a_proof_with_any_bit_flipped_is_wrong),
 		ADMISSION_TEST(a_hello_with_any_byte_flipped_admits_nobody),
 		ADMISSION_TEST(challenge_with_any_byte_flipped_admits_nobody),
 		ADMISSION_TEST(another_version_is_named),
+		ADMISSION_TEST(a_visitor_of_an_older_version_is_told_ours),
 		ADMISSION_TEST(noise_admits_nobody),
 		ADMISSION_TEST(guessing_is_slowed_down),
 		ADMISSION_TEST(guessing_from_few_addresses_is_slowed_down),

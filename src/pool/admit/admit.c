@@ -6,6 +6,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #include "pool/admit/mac.h"
 
 #define TICKET_LIFE (10 * NS_PER_S)
+#define TICK_SHIFT  20 /* the time stamp of a ticket counts units of 2^20 ns */
 #define USED_SETS                                                                                  \
 	4096 /* sets of used tickets, which are remembered until they have expired: 32768, or slightly fewer */
 #define USED_WAYS     8
@@ -28,7 +30,7 @@
 #define ADDRESS_TRIES 8 /* failures at once, by address; one more every half second */
 #define ADDRESS_AGAIN (NS_PER_S / 2)
 #define NAME_TRIES                                                                                 \
-	32 /* failures at once, by name. Anybody can fail for a name: beyond these, only addresses that have failed wait */
+	32 /* failures at once, by mark. Anybody can fail for a name: beyond these, only addresses that have failed wait */
 #define NAME_AGAIN (NS_PER_S / 8)
 #define ALL_TRIES  1024 /* failures at once, of everybody; the same */
 #define ALL_AGAIN  (NS_PER_S / 512)
@@ -53,11 +55,11 @@ struct used_ticket {
 
 struct admit {
 	uint8_t uuid[ROLL_UUID_LEN];
-	uint8_t own_key[32]; /* random for each process: for tickets, and to hash names */
+	uint8_t own_key[32]; /* random for each process: for tickets, and to hash marks */
 	const struct users *users;
 	struct used_ticket used[USED_SETS][USED_WAYS];
 	struct failing by_address[ADDRESS_SETS][ADDRESS_WAYS];
-	struct rate_limit by_name[NUM_LIMITS], of_all; /* names share an entry by chance */
+	struct rate_limit by_name[NUM_LIMITS], of_all; /* marks share an entry by chance */
 };
 
 struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users)
@@ -89,8 +91,7 @@ struct visitor {
 	const void *address;
 	size_t address_len;
 	enum admit_as as;
-	const char *name; /* ROLL_NAME_LEN bytes */
-	const uint8_t *nonce;
+	const uint8_t *mark, *nonce;
 };
 
 /*
@@ -137,10 +138,10 @@ static void count_failure(struct rate_limit *p, uint64_t now)
 
 static struct rate_limit *limit_of_name(struct admit *a, const struct visitor *v)
 {
-	char key[1 + ROLL_NAME_LEN];
+	uint8_t key[1 + ADMIT_MARK_LEN];
 
-	key[0] = (char)v->as;
-	memcpy(key + 1, v->name, ROLL_NAME_LEN);
+	key[0] = (uint8_t)v->as;
+	memcpy(key + 1, v->mark, ADMIT_MARK_LEN);
 	return &a->by_name[hash(a, key, sizeof(key)) % NUM_LIMITS];
 }
 
@@ -207,24 +208,36 @@ static void note_failure(struct admit *a, uint64_t now, const struct visitor *v)
 
 /* ---- tickets ------------------------------------------------------------------------------ */
 
+/* made: in ticks. The ticket has the low 32 bits of it, and its MAC covers all. */
 static bool make_ticket(struct admit *a, uint64_t made, const struct visitor *v,
 			uint8_t ticket[ADMIT_TICKET_LEN])
 {
 	uint8_t as = (uint8_t)v->as, mac[ADMIT_MAC_LEN];
+	uint32_t low = htole32((uint32_t)made);
 	uint64_t when = htole64(made);
 	const struct mac_part parts[] = {{"ticket", 6},
 					 {&when, sizeof(when)},
 					 {&as, 1},
-					 {v->name, ROLL_NAME_LEN},
+					 {v->mark, ADMIT_MARK_LEN},
 					 {v->nonce, ADMIT_NONCE_LEN},
 					 {v->address, v->address_len}};
 
 	if (!admit_mac(a->own_key, sizeof(a->own_key), parts, sizeof(parts) / sizeof(parts[0]),
 		       mac))
 		return false;
-	memcpy(ticket, &when, sizeof(when));
-	memcpy(ticket + sizeof(when), mac, ADMIT_TICKET_LEN - sizeof(when));
+	memcpy(ticket, &low, sizeof(low));
+	memcpy(ticket + sizeof(low), mac, ADMIT_TICKET_LEN - sizeof(low));
 	return true;
+}
+
+/* Returns the last tick until now whose low bits are those of the ticket. */
+static uint64_t tick_of(const uint8_t *ticket, uint64_t now)
+{
+	uint64_t tick = now >> TICK_SHIFT;
+	uint32_t low;
+
+	memcpy(&low, ticket, sizeof(low));
+	return tick - (uint32_t)((uint32_t)tick - le32toh(low));
 }
 
 /* Returns whether this process made the ticket, for this visitor, and it has not expired. */
@@ -232,13 +245,11 @@ static bool is_ticket_good(struct admit *a, uint64_t now, const struct visitor *
 			   const uint8_t *ticket)
 {
 	uint8_t mine[ADMIT_TICKET_LEN];
-	uint64_t made;
+	uint64_t made = tick_of(ticket, now);
 
-	memcpy(&made, ticket, sizeof(made));
-	made = le64toh(made);
 	return make_ticket(a, made, v, mine) &&
-	       CRYPTO_memcmp(mine, ticket, ADMIT_TICKET_LEN) == 0 && made <= now &&
-	       now - made < TICKET_LIFE;
+	       CRYPTO_memcmp(mine, ticket, ADMIT_TICKET_LEN) == 0 &&
+	       now - (made << TICK_SHIFT) < TICKET_LIFE;
 }
 
 /* A ticket ends with a MAC, so tickets spread evenly over the sets. */
@@ -275,16 +286,6 @@ static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
 
 /* ---- greetings ------------------------------------------------------------------------------ */
 
-static bool is_name_padded(const char *name)
-{
-	size_t len = strnlen(name, ROLL_NAME_LEN);
-
-	for (size_t i = len; i < ROLL_NAME_LEN; i++)
-		if (name[i])
-			return false;
-	return name_is_valid(name);
-}
-
 static size_t make_refusal(void *reply, bool later)
 {
 	struct admit_head head = admit_head(ADMIT_REFUSAL, 0);
@@ -300,7 +301,7 @@ static size_t make_challenge(struct admit *a, uint64_t now, const struct visitor
 	struct admit_challenge c = {.head = admit_head(ADMIT_CHALLENGE, v->as)};
 	uint64_t epoch = htole64(place->epoch);
 
-	if (!make_ticket(a, now, v, c.ticket))
+	if (!make_ticket(a, now >> TICK_SHIFT, v, c.ticket))
 		return make_refusal(reply, true);
 	memcpy(c.uuid, a->uuid, sizeof(c.uuid));
 	memcpy(c.epoch, &epoch, sizeof(epoch));
@@ -310,12 +311,27 @@ static size_t make_challenge(struct admit *a, uint64_t now, const struct visitor
 	return sizeof(c);
 }
 
-static const struct user *user_of(const struct admit *a, const struct visitor *v)
+static const struct user *user_of(const struct admit *a, enum admit_as as,
+				  const uint8_t mark[ADMIT_MARK_LEN])
 {
 	const struct user *s =
-		v->as == ADMIT_NODE ? users_find_node(a->users) : users_find(a->users, v->name);
+		as == ADMIT_NODE ? users_find_node(a->users) : users_find_mark(a->users, mark);
 
-	return s && (v->as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
+	return s && (as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
+}
+
+/* Names a visitor for the logs: a name has no '#', and nodes say their names after they are admitted. */
+static void name_visitor(struct admit_session *session, const struct user *user)
+{
+	int at = 1;
+
+	if (user && session->as == ADMIT_CLIENT) {
+		memcpy(session->name, user->name, sizeof(session->name));
+		return;
+	}
+	strcpy(session->name, "#");
+	for (unsigned int i = 0; i < ADMIT_MARK_LEN; i++)
+		at += sprintf(session->name + at, "%02x", session->mark[i]);
 }
 
 /* Compares the proof with that of one of the user's secrets. */
@@ -327,25 +343,24 @@ static bool is_proof_of(const struct admit_session *session, const struct admit_
 
 	if (!admit_proof_mac(session, secret, mac))
 		return false;
-	same = CRYPTO_memcmp(mac, proof->mac, sizeof(mac)) == 0;
+	same = CRYPTO_memcmp(mac, proof->mac, sizeof(proof->mac)) == 0;
 	OPENSSL_cleanse(mac, sizeof(mac));
 	return same;
 }
 
 /*
- * Checks the proof, and fills in the session. Takes the same time whether the name exists or not, and has one secret or
- * two.
+ * Checks the proof, and fills in the session. Takes the same time whether a user has the mark or not, and has one secret
+ * or two.
  */
 static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
 		      struct admit_session *session)
 {
 	static const char nobody[] =
 		"there is nobody of that name: 0123456789 0123456789 0123456789 0";
-	const struct user *s = user_of(a, v);
+	const struct user *s = user_of(a, v->as, v->mark);
 	bool proven = false;
 
-	*session = (struct admit_session){.as = v->as, .rights = s ? s->rights : 0};
-	memcpy(session->name, v->name, ROLL_NAME_LEN);
+	session->rights = s ? s->rights : 0;
 	memcpy(session->uuid, a->uuid, ROLL_UUID_LEN);
 	memcpy(session->nonce, proof->nonce, ADMIT_NONCE_LEN);
 	memcpy(session->ticket, proof->ticket, ADMIT_TICKET_LEN);
@@ -373,8 +388,9 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 {
 	int rc;
 
-	memcpy(session->name, v->name, ROLL_NAME_LEN);
 	session->as = v->as;
+	memcpy(session->mark, v->mark, sizeof(session->mark));
+	name_visitor(session, user_of(a, v->as, v->mark));
 	if (!may_try(a, now, v)) {
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
@@ -418,28 +434,24 @@ enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *addres
 	v.as = head.as;
 	if (is_head(&head, greeting, len, ADMIT_HELLO, sizeof(hello))) {
 		memcpy(&hello, greeting, sizeof(hello));
-		v.name = hello.name;
+		v.mark = hello.mark;
 		v.nonce = hello.nonce;
-		if (is_name_padded(v.name))
-			*reply_len = make_challenge(a, now, &v, place, reply);
+		*reply_len = make_challenge(a, now, &v, place, reply);
 		return ADMIT_NO;
 	}
 	if (!is_head(&head, greeting, len, ADMIT_PROOF, sizeof(proof)))
 		return ADMIT_NO;
 	memcpy(&proof, greeting, sizeof(proof));
-	v.name = proof.name;
+	v.mark = proof.mark;
 	v.nonce = proof.nonce;
-	if (!is_name_padded(v.name))
-		return ADMIT_NO;
 	return judge_proof(a, now, &v, &proof, reply, reply_len, session);
 }
 
 int admit_make_welcome(struct admit *a, const struct admit_session *session, const void *facts,
 		       size_t facts_len, void *reply)
 {
-	struct visitor v = {.as = session->as, .name = session->name};
 	struct admit_welcome w = {.head = admit_head(ADMIT_WELCOME, session->as)};
-	const struct user *s = user_of(a, &v);
+	const struct user *s = user_of(a, session->as, session->mark);
 	const char *secret = s ? user_secret(s, session->secret) : NULL;
 
 	if (facts_len > ADMIT_FACTS_MAX)

@@ -71,7 +71,7 @@ static bool session_mac(const struct admit_session *s, const char *secret, const
 		{first, 16},
 		{&as, 1},
 		{s->uuid, ROLL_UUID_LEN},
-		{s->name, ROLL_NAME_LEN},
+		{s->mark, ADMIT_MARK_LEN},
 		{s->nonce, ADMIT_NONCE_LEN},
 		{s->ticket, ADMIT_TICKET_LEN},
 		{head, head ? sizeof(*head) : 0},
@@ -100,11 +100,10 @@ int admit_say_hello(struct admit_session *s, enum admit_as as, const char *name,
 	if (!name_is_valid(name))
 		return -EINVAL;
 	*s = (struct admit_session){.as = as};
-	if (RAND_bytes(s->nonce, sizeof(s->nonce)) != 1)
+	if (!admit_mark_name(name, s->mark) || RAND_bytes(s->nonce, sizeof(s->nonce)) != 1)
 		return -EIO;
-	strcpy(s->name, name);
+	memcpy(hello.mark, s->mark, sizeof(hello.mark));
 	memcpy(hello.nonce, s->nonce, sizeof(hello.nonce));
-	memcpy(hello.name, s->name, sizeof(hello.name));
 	memcpy(out, &hello, sizeof(hello));
 	return sizeof(hello);
 }
@@ -128,6 +127,7 @@ int admit_say_proof(struct admit_session *s, const char *secret, const void *cha
 {
 	struct admit_proof proof = {.head = admit_head(ADMIT_PROOF, s->as)};
 	struct admit_challenge c;
+	uint8_t mac[ADMIT_MAC_LEN];
 	uint64_t at;
 
 	/* The reject may carry more bytes than the challenge: some adapters pad private data. */
@@ -140,9 +140,10 @@ int admit_say_proof(struct admit_session *s, const char *secret, const void *cha
 	memcpy(s->uuid, c.uuid, sizeof(s->uuid));
 	memcpy(proof.nonce, s->nonce, sizeof(proof.nonce));
 	memcpy(proof.ticket, c.ticket, sizeof(proof.ticket));
-	memcpy(proof.name, s->name, sizeof(proof.name));
-	if (!admit_proof_mac(s, secret, proof.mac))
+	memcpy(proof.mark, s->mark, sizeof(proof.mark));
+	if (!admit_proof_mac(s, secret, mac))
 		return -EIO;
+	memcpy(proof.mac, mac, sizeof(proof.mac));
 	memcpy(&at, c.epoch, sizeof(at));
 	*epoch = le64toh(at);
 	strcpy(primary, c.primary);

@@ -267,18 +267,27 @@ void pool_tls_free(struct stagdv_tls *tls)
 		dv_find()->destroy_tls(tls);
 }
 
+/* Copies the name of "client:NAME" or "client:NAME:HINT". Returns false if it is of the other kind, or has no name. */
+static bool name_of(const char *identity, enum admit_as as, char name[ROLL_NAME_LEN])
+{
+	const char *kind = as == ADMIT_NODE ? "node:" : "client:";
+
+	if (strncmp(identity, kind, strlen(kind)) != 0)
+		return false;
+	snprintf(name, ROLL_NAME_LEN, "%.*s", (int)strcspn(identity + strlen(kind), ":"),
+		 identity + strlen(kind));
+	return name[0] != '\0';
+}
+
 bool pool_tls_is_of(struct rdma_cm_id *id, const struct admit_session *s)
 {
 	const struct dv *dv = dv_find();
-	char identity[POOL_TLS_NAME_LEN];
 	struct stagdv_tls_info info;
-	const char *hint;
-	size_t length;
+	uint8_t mark[ADMIT_MARK_LEN];
+	char name[ROLL_NAME_LEN];
 
 	if (!dv || dv->query_tls(id, &info, sizeof(info)) != 0 || !info.encrypted || !info.by_key)
 		return true;
-	pool_tls_identity(s->as, s->name, NULL, identity);
-	hint = hint_of(info.peer);
-	length = hint ? (size_t)(hint - 1 - info.peer) : strlen(info.peer);
-	return strlen(identity) == length && memcmp(identity, info.peer, length) == 0;
+	return name_of(info.peer, s->as, name) && admit_mark_name(name, mark) &&
+	       memcmp(mark, s->mark, sizeof(mark)) == 0;
 }

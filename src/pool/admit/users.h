@@ -8,6 +8,7 @@
 #ifndef STAG_POOL_USERS_H
 #define STAG_POOL_USERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/name.h"
@@ -15,9 +16,12 @@
 
 #define USER_RIGHT_NODE (1u << 3) /* beside STAG_POOL_RIGHT_* */
 
+#define ADMIT_MARK_LEN 8
+
 struct user {
 	char name[NAME_LEN];
-	uint32_t rights; /* STAG_POOL_RIGHT_*, USER_RIGHT_NODE */
+	uint8_t mark[ADMIT_MARK_LEN]; /* of the name */
+	uint32_t rights;	      /* STAG_POOL_RIGHT_*, USER_RIGHT_NODE */
 	char secret[STAG_POOL_SECRET_MAX + 1];
 	char also[STAG_POOL_SECRET_MAX + 1]; /* another secret that is accepted, too; empty: none */
 	uint32_t num_prefixes;		     /* 0: all names */
@@ -30,7 +34,11 @@ struct users {
 	unsigned int count;
 };
 
+/* Computes the mark by which a name is known in greetings. Returns false without memory. */
+bool admit_mark_name(const char *name, uint8_t mark[ADMIT_MARK_LEN]);
+
 const struct user *users_find(const struct users *users, const char *name); /* NULL: unknown */
+const struct user *users_find_mark(const struct users *users, const uint8_t mark[ADMIT_MARK_LEN]);
 const struct user *users_find_node(const struct users *users); /* the nodes' entry; NULL: none */
 /* The secrets of a user, by index: 0 is the one that the user's visitors try first. NULL: there is no such secret. */
 #define USER_SECRETS 2u

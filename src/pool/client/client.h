@@ -177,7 +177,7 @@ struct client_peer {
 	bool proves; /* it is the second connect, with the proof */
 	struct rdma_cm_id *id;
 	struct admit_session session;
-	uint8_t greeting[ADMIT_MAX];
+	uint8_t greeting[ADMIT_ASK_MAX];
 	int greeting_len;
 	uint64_t since;
 	/* Between calls. */

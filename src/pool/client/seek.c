@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/zero.h"
 #include "pool/admit/tls.h"
 
 #define AGAIN_MIN      NS_PER_MS
@@ -290,6 +291,8 @@ static bool fetch_event(struct stag_pool *p, struct seek_event *n)
 				 .peer = event->id->context};
 	if (event->event == RDMA_CM_EVENT_REJECTED || event->event == RDMA_CM_EVENT_ESTABLISHED) {
 		n->length = event->param.conn.private_data ? event->param.conn.private_data_len : 0;
+		if (is_zero(event->param.conn.private_data, n->length))
+			n->length = 0; /* nothing was said: some adapters pad */
 		if (n->length != 0)
 			memcpy(n->said, event->param.conn.private_data, n->length);
 	}

@@ -90,13 +90,28 @@ static void note_limited(struct node_door *d, struct rdma_cm_id *id)
 	listen_describe_peer(id, d->greedy, sizeof(d->greedy));
 }
 
-/* Notes that the node was refused, if it is in the roll: a stranger's name does not push out another one. */
-static void note_refused_node(struct node_door *d, const char *name)
+/* Returns the node of the roll that has this mark, or NULL. */
+static struct door_member *find_member(struct node_door *d, const uint8_t mark[ADMIT_MARK_LEN])
 {
-	HOLD_FOR_SCOPE(&d->lock);
+	assert(lock_held(&d->lock));
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (strcmp(d->members[s].name, name) == 0)
-			d->members[s].refused_at = clock_boot_ns();
+		if (d->members[s].name[0] && memcmp(d->members[s].mark, mark, ADMIT_MARK_LEN) == 0)
+			return &d->members[s];
+	return NULL;
+}
+
+/* Names a visiting node for the logs, if it is in the roll, and notes whether it was refused. */
+static void recognize_node(struct node_door *d, struct admit_session *session, bool refused)
+{
+	struct door_member *m;
+
+	HOLD_FOR_SCOPE(&d->lock);
+	m = find_member(d, session->mark);
+	if (!m)
+		return;
+	memcpy(session->name, m->name, sizeof(session->name));
+	if (refused)
+		m->refused_at = clock_boot_ns();
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -139,6 +154,7 @@ static bool judge(struct stag_pool_node *n, struct rdma_cm_id *id,
 	const void *address;
 	size_t address_len = source_of_address(rdma_get_peer_addr(id), &address), len;
 	enum admit_verdict verdict;
+	bool admitted;
 
 	if (id->verbs != n->adapter.context) { /* it does not have the region */
 		reject_for_now(id);
@@ -156,11 +172,12 @@ static bool judge(struct stag_pool_node *n, struct rdma_cm_id *id,
 	verdict = admit_judge(n->admit, clock_boot_ns(), address, address_len, &where,
 			      asked->private_data, asked->private_data_len, reply, &len, session);
 	lock_release(&d->lock);
-	if (verdict == ADMIT_YES && pool_tls_is_of(id, session))
+	admitted = verdict == ADMIT_YES && pool_tls_is_of(id, session);
+	if (session->as == ADMIT_NODE)
+		recognize_node(d, session, !admitted);
+	if (admitted)
 		return true; /* else the reply is a refusal already */
 	atomic_fetch_add_explicit(&d->refused, 1, memory_order_relaxed);
-	if (session->name[0] && session->as == ADMIT_NODE)
-		note_refused_node(d, session->name);
 	if (session->name[0])
 		report_admission(n, id, session->name,
 				 verdict == ADMIT_YES ? "the connection is another user's"
@@ -306,6 +323,9 @@ static void update_members(struct node_door *d, const struct roll *roll)
 			continue;
 		*m = (struct door_member){.refused_at = 0};
 		memcpy(m->name, roll->members[s].name, sizeof(m->name));
+		if (m->name[0] && !admit_mark_name(m->name, m->mark))
+			m->name[0] =
+				'\0'; /* without memory: the next change of the roll tries again */
 	}
 }
 

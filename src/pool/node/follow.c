@@ -289,6 +289,7 @@ static void send_hello(struct follow *f)
 			  .region_rkey = f->region_mr->rkey}};
 
 	memcpy(said.hello.address, n->conf.us.address, sizeof(n->conf.us.address));
+	memcpy(said.hello.name, n->conf.name, sizeof(said.hello.name));
 	follow_become(f, FOLLOW_LINKED);
 	follow_send(f, &said);
 }

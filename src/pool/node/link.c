@@ -135,9 +135,21 @@ static void find_seat(struct standby *l)
 	node_act(n);
 }
 
+/* Takes the name over, if it is of the mark with which the node was admitted. */
+static bool takes_name(struct standby *l, const char *name)
+{
+	uint8_t mark[ADMIT_MARK_LEN];
+
+	if (!admit_mark_name(name, mark) || memcmp(mark, l->mark, sizeof(mark)) != 0)
+		return false;
+	strcpy(l->name, name);
+	return true;
+}
+
 static void handle_hello(struct standby *l, const struct link_hello *hello)
 {
-	if (l->seat >= 0 || l->waiting || !matches_our_memory(hello, l->conn.node)) {
+	if (l->seat >= 0 || l->waiting || !takes_name(l, hello->name) ||
+	    !matches_our_memory(hello, l->conn.node)) {
 		node_conn_leave(&l->conn);
 		return;
 	}
@@ -318,6 +330,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	l->seat = -1;
 	l->window = LINK_BODIES / 2;
 	memcpy(l->name, s->name, sizeof(l->name));
+	memcpy(l->mark, s->mark, sizeof(l->mark));
 	rc = register_memory(l);
 	if (rc == 0)
 		rc = node_conn_prepare(&l->conn, &n->adapter.links, l->pd, LINK_DEPTH,

@@ -3,7 +3,7 @@
  * link.h - messages between a primary and its standby, and what they write to each other's memory.
  *
  *	standby                                        primary
- *	hello {ring, beat, in sync?, epoch, number} -->
+ *	hello {name, ring, beat, in sync?, epoch, number} -->
  *	                                            <-- welcome {echo, region, position, number, resync?}
  *	        <--- records in the ring, heartbeats; bodies of long values, directly to the region
  *	        ---> echoes, with the position of the last record applied
@@ -95,6 +95,7 @@ struct link_hello {
 		region_rkey; /* lets the primary write to the standby's region, which is at the same address */
 	uint32_t features;		    /* enum link_features */
 	char address[ROLL_ADDRESS_LEN + 4]; /* where other nodes reach it */
+	char name[ROLL_NAME_LEN];	    /* of the mark with which the node was admitted */
 };
 
 struct link_welcome {

@@ -42,7 +42,8 @@ int link_message_write(const union link_message *said, uint64_t epoch, void *to,
 static bool is_sane(const union link_message *m)
 {
 	if (m->what == LINK_HELLO)
-		return memchr(m->hello.address, '\0', ROLL_ADDRESS_LEN) != NULL;
+		return memchr(m->hello.address, '\0', ROLL_ADDRESS_LEN) &&
+		       name_is_valid(m->hello.name);
 	if (m->what == LINK_ASK)
 		return m->ask.count <= LINK_HASHES_MAX;
 	if (m->what == LINK_HASHES)

@@ -236,8 +236,9 @@ struct node_staging {
 struct standby {
 	struct node_conn conn;
 	char name[ROLL_NAME_LEN];
-	int seat;     /* -1: not assigned yet */
-	bool waiting; /* its hello has arrived, and it waits for a seat */
+	uint8_t mark[ADMIT_MARK_LEN]; /* with which it was admitted */
+	int seat;		      /* -1: not assigned yet */
+	bool waiting;		      /* its hello has arrived, and it waits for a seat */
 	struct link_hello hello;
 	struct link_secrets secrets; /* marks 0: it has not said which it accepts */
 	struct ibv_pd *pd;
@@ -318,7 +319,7 @@ struct follow {
 	struct sockaddr_storage to;
 	struct admit_session session;
 	struct link_secrets secrets; /* marks 0: the primary has not said which it accepts */
-	uint8_t greeting[ADMIT_MAX];
+	uint8_t greeting[ADMIT_ASK_MAX];
 	int greeting_len;
 	struct ibv_pd *pd;
 	uint8_t *ring_at;
@@ -441,7 +442,8 @@ struct node_door {
 		[ROLL_ADDRESS_LEN]; /* the last address that was refused for making too many requests */
 	struct door_member {	    /* of each seat in the roll */
 		char name[ROLL_NAME_LEN];
-		uint64_t refused_at; /* last; 0: never. Anybody can claim to be it */
+		uint8_t mark[ADMIT_MARK_LEN]; /* of the name */
+		uint64_t refused_at;	      /* last; 0: never. Anybody can claim to be it */
 	} members[ROLL_MAX_NODES];
 	unsigned int lists;  /* of users, that were adopted so far */
 	struct list waiting; /* admitted, to be accepted */

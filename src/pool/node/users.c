@@ -26,15 +26,21 @@ static const char *add_entry(struct users *s, const char *name, const char *secr
 			     const char *also, uint32_t rights)
 {
 	struct user *e = &s->list[s->count];
+	uint8_t mark[ADMIT_MARK_LEN];
 
 	if (users_find(s, name))
 		return "it is listed twice";
+	if (!admit_mark_name(name, mark))
+		return "no memory";
+	if (users_find_mark(s, mark))
+		return "another user's name has the same mark: choose another name";
 	if (!has_length_of_secret(secret) || (also && !has_length_of_secret(also)))
 		return "a secret has 16 to 128 characters";
 	if (also && strcmp(secret, also) == 0)
 		return "its two secrets are the same";
 	*e = (struct user){.rights = rights};
 	strncpy(e->name, name, sizeof(e->name) - 1);
+	memcpy(e->mark, mark, sizeof(e->mark));
 	strncpy(e->secret, secret, sizeof(e->secret) - 1);
 	if (also)
 		strncpy(e->also, also, sizeof(e->also) - 1);
