@@ -43,6 +43,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <openssl/evp.h>
+
 #include "base/clock.h"
 #include "stag/pool.h"
 #include "stag/store.h"
@@ -116,9 +118,13 @@ static int open_mpa(void)
 static int open_store(void)
 {
 	struct stag_store_hello h = {.magic = {'s', 't', 'a', 'g', 's', 't', 'o', 'r'},
-				     .version = 1};
+				     .version = 2};
+	const char *partition = b.target ? b.target : "";
+	uint8_t digest[EVP_MAX_MD_SIZE];
 
-	snprintf(h.partition, sizeof(h.partition), "%s", b.target ? b.target : "");
+	if (EVP_Digest(partition, strlen(partition), digest, NULL, EVP_sha256(), NULL) != 1)
+		return -ENOMEM;
+	memcpy(h.partition, digest, sizeof(h.partition));
 	return open_with(&h, sizeof(h));
 }
 

@@ -22,6 +22,7 @@
 #include <jansson.h>
 #include <rdma/rdma_cma.h>
 
+#include "dv/private_data.h"
 #include "stag/xfer.h"
 #include "times.h"
 
@@ -114,6 +115,8 @@ struct bench_welcome {
 	uint32_t magic, rkey;
 	uint64_t addr;
 };
+
+_Static_assert(sizeof(struct bench_hello) <= PRIVATE_IN_REQUEST, "private data");
 
 /* Initial contents of the target's memory: one word for each 8 bytes. */
 static inline uint64_t bench_pattern(uint64_t offset)

@@ -37,6 +37,7 @@ extern "C" {
 #endif
 
 #define STAG_STORE_NAME_MAX	  64 /* with its terminating zero; letters, digits, ".", "_", "-" */
+#define STAG_STORE_MARK		  15 /* bytes of a partition in struct stag_store_hello */
 #define STAG_STORE_MAX_PARTITIONS 256
 #define STAG_STORE_MAX_RIGHTS	  32 /* per partition */
 #define STAG_STORE_PORT		  7174
@@ -315,14 +316,14 @@ int stag_store_query_endpoint(const struct stag_store_endpoint *endpoint,
 			      struct stag_store_counters *counters, size_t size);
 
 /*
- * Private data of a server's rdma_accept(), in network order. The request carries a struct
- * stag_store_hello.
+ * Private data of a connection to a server: the request has a struct stag_store_hello, the reply a struct
+ * stag_store_welcome in network order. A request has 56 bytes because InfiniBand and RoCE carry no more.
  */
 struct stag_store_hello {
 	char magic[8]; /* "stagstor" */
-	uint8_t version, reserved[7];
-	char partition[STAG_STORE_NAME_MAX];
-	uint8_t token[32]; /* SHA-256 of the secret, or zeroes */
+	uint8_t version;
+	uint8_t partition[STAG_STORE_MARK]; /* the first bytes of the SHA-256 of its name */
+	uint8_t token[32];		    /* SHA-256 of the secret, or zeroes */
 };
 
 struct stag_store_welcome {

@@ -372,9 +372,10 @@ static int call(struct endpoint *e, const char *partition, const uint8_t *shown)
 					.retry_count = 7,
 					.rnr_retry_count = 7};
 	struct rdma_cm_event *event;
-	int rc;
+	int rc = hello_make(&hello, partition, shown);
 
-	hello_make(&hello, partition, shown);
+	if (rc != 0)
+		return rc;
 	if (rdma_connect(e->face.id, &param) != 0)
 		return store_fail(errno, "%s: %s", e->where, strerror(errno));
 	rc = wait_for_event(e, RDMA_CM_EVENT_ESTABLISHED, &event);

@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "dv/dv.h"
+#include "dv/private_data.h"
 #include "store/store.h"
 
 /* ---- where.c ------------------------------------------------------------------ */
@@ -36,7 +37,7 @@ int where_parse(const char *text, struct where *w);
 
 /* ---- hello.c ------------------------------------------------------------------ */
 
-#define HELLO_VERSION 1
+#define STORE_HELLO_VERSION 2 /* 1: with the name of the partition, in 112 bytes */
 
 /*
  * The reason of a refusal: one byte of the private data of the server's reject. REFUSED_RIGHT also
@@ -50,11 +51,12 @@ struct stag_store_refusal {
 	uint8_t version, reason, reserved[6];
 };
 
-void hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown);
-/*
- * Parses a request: returns the name and the token (NULL: none), which point into h. -EPROTO:
- * invalid.
- */
+_Static_assert(sizeof(struct stag_store_hello) == PRIVATE_IN_REQUEST, "private data");
+_Static_assert(sizeof(struct stag_store_welcome) <= PRIVATE_IN_ACCEPT, "private data");
+_Static_assert(sizeof(struct stag_store_refusal) <= PRIVATE_IN_REJECT, "private data");
+
+int hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown);
+/* Parses a request: returns the token (NULL: none), which points into h. -EPROTO: invalid. */
 int hello_read(const void *data, size_t len, struct stag_store_hello *h, const uint8_t **shown);
 
 void welcome_make(struct stag_store_welcome *w, const struct stag_store_endpoint *e);

@@ -2,8 +2,7 @@
 /*
  * hello.c - the messages of client and server in the private data of a connection.
  *
- * Pure functions. Every byte is untrusted: lengths, terminating zeroes and values are checked
- * before use.
+ * Pure functions. Every byte is untrusted: lengths and values are checked before use.
  */
 #include "store/endpoint.h"
 
@@ -17,21 +16,13 @@ static const char magic[8] = {'s', 't', 'a', 'g', 's', 't', 'o', 'r'};
 
 /* ---- the client's request -------------------------------------------------------- */
 
-void hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown)
+int hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown)
 {
-	*h = (struct stag_store_hello){.version = HELLO_VERSION};
+	*h = (struct stag_store_hello){.version = STORE_HELLO_VERSION};
 	memcpy(h->magic, magic, sizeof(magic));
-	memcpy(h->partition, partition, strnlen(partition, sizeof(h->partition) - 1));
 	if (shown)
 		memcpy(h->token, shown, sizeof(h->token));
-}
-
-static bool is_name(const char name[STAG_STORE_NAME_MAX])
-{
-	size_t len = strnlen(name, STAG_STORE_NAME_MAX);
-
-	return len < STAG_STORE_NAME_MAX && is_zero(name + len, STAG_STORE_NAME_MAX - len) &&
-	       table_check_name("partition", name) == 0;
+	return table_mark(partition, h->partition);
 }
 
 int hello_read(const void *data, size_t len, struct stag_store_hello *h, const uint8_t **shown)
@@ -41,10 +32,8 @@ int hello_read(const void *data, size_t len, struct stag_store_hello *h, const u
 	memcpy(h, data, sizeof(*h));
 	if (memcmp(h->magic, magic, sizeof(magic)) != 0)
 		return store_fail(EPROTO, "invalid request: not from a store client");
-	if (h->version != HELLO_VERSION || !is_zero(h->reserved, sizeof(h->reserved)))
+	if (h->version != STORE_HELLO_VERSION)
 		return store_fail(EPROTO, "request of an unsupported version, %u", h->version);
-	if (!is_name(h->partition))
-		return store_fail(EPROTO, "invalid request: no valid partition name");
 	*shown = is_zero(h->token, sizeof(h->token)) ? NULL : h->token;
 	return 0;
 }
@@ -54,7 +43,7 @@ int hello_read(const void *data, size_t len, struct stag_store_hello *h, const u
 void welcome_make(struct stag_store_welcome *w, const struct stag_store_endpoint *e)
 {
 	*w = (struct stag_store_welcome){
-		.version = HELLO_VERSION,
+		.version = STORE_HELLO_VERSION,
 		.access = (uint8_t)e->access,
 		.level = (uint8_t)e->level,
 		.rkey = htobe32(e->rkey),
@@ -82,7 +71,7 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 	if (!data || len < sizeof(w))
 		return store_fail(EPROTO, "invalid reply of the server: %zu bytes", data ? len : 0);
 	memcpy(&w, data, sizeof(w));
-	if (memcmp(w.magic, magic, sizeof(magic)) != 0 || w.version != HELLO_VERSION)
+	if (memcmp(w.magic, magic, sizeof(magic)) != 0 || w.version != STORE_HELLO_VERSION)
 		return store_fail(EPROTO,
 				  "the peer is not a store server, or one of another version");
 	said.access = w.access;
@@ -102,7 +91,7 @@ int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
 
 void refusal_make(struct stag_store_refusal *r, enum refusal reason)
 {
-	*r = (struct stag_store_refusal){.version = HELLO_VERSION, .reason = (uint8_t)reason};
+	*r = (struct stag_store_refusal){.version = STORE_HELLO_VERSION, .reason = (uint8_t)reason};
 	memcpy(r->magic, magic, sizeof(magic));
 }
 

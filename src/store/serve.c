@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -77,9 +78,10 @@ struct connection {
 	struct ibv_cq *cq;
 	struct region region;
 	struct stag_store_hello hello;
-	const uint8_t *shown; /* token in hello; NULL: none */
-	bool established;     /* the client has sent its first message */
-	char peer[PEER_WORD]; /* address and port */
+	const uint8_t *shown;		     /* token in hello; NULL: none */
+	char partition[STAG_STORE_NAME_MAX]; /* '#' and the mark, if there is none */
+	bool established;		     /* the client has sent its first message */
+	char peer[PEER_WORD];		     /* address and port */
 };
 
 /* ---- connections -------------------------------------------------------------------- */
@@ -122,7 +124,7 @@ static void report(const struct connection *c, const char *action, enum stag_aud
 	if (!audit_is_on())
 		return;
 	snprintf(object, sizeof(object), "store %.63s, partition %s", name_of(c->server->store),
-		 c->hello.partition);
+		 c->partition);
 	audit_report(&(struct stag_audit_record){.room = "store",
 						 .object = object,
 						 .from = c->peer,
@@ -240,6 +242,24 @@ static int make_room(struct stag_store_server *s)
 			  s->max_connections);
 }
 
+/* Names the partition of the hello. A name has no '#'. */
+static int name_partition(struct connection *c)
+{
+	struct stag_store *store = c->server->store;
+	const struct stag_store_partition *p;
+	int rc = store_refresh(store), at = 1;
+
+	if (rc != 0)
+		return rc;
+	strcpy(c->partition, "#");
+	for (unsigned int i = 0; i < STAG_STORE_MARK; i++)
+		at += sprintf(c->partition + at, "%02x", c->hello.partition[i]);
+	p = table_find_mark(&store->now.table, c->hello.partition);
+	if (p)
+		memcpy(c->partition, p->name, sizeof(c->partition));
+	return 0;
+}
+
 /* Checks a connection request and prepares its region. Returns 0, or -errno with an error text. */
 static int admit(struct connection *c, const struct rdma_conn_param *asked)
 {
@@ -252,7 +272,10 @@ static int admit(struct connection *c, const struct rdma_conn_param *asked)
 	rc = dv_check_device(s->dv, c->id->verbs);
 	if (rc != 0)
 		return rc;
-	rc = region_open(&c->region, s->dv, s->store, c->hello.partition, rights_of_peer, c);
+	rc = name_partition(c);
+	if (rc != 0)
+		return rc;
+	rc = region_open(&c->region, s->dv, s->store, c->partition, rights_of_peer, c);
 	if (rc == 0)
 		rc = make_room(s); /* for a client that has the right to it */
 	if (rc != 0)
@@ -323,7 +346,7 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 
 	rdma_ack_cm_event(event);
 	if (rc == 0) {
-		log_info("store: %s uses partition %s", c->peer, c->hello.partition);
+		log_info("store: %s uses partition %s", c->peer, c->partition);
 		report(c, "connect", STAG_AUDIT_ALLOWED,
 		       c->region.access == STAG_STORE_WRITE ? "to write" : "to read");
 		return;
@@ -342,12 +365,12 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 static void note_left(struct connection *c, int status)
 {
 	if (status != -ETIMEDOUT) {
-		log_info("store: %s has left partition %s", c->peer, c->hello.partition);
+		log_info("store: %s has left partition %s", c->peer, c->partition);
 		return;
 	}
 	c->server->evicted++;
 	log_warn("store: %s of partition %s took no answers for too long, and was disconnected",
-		 c->peer, c->hello.partition);
+		 c->peer, c->partition);
 	report(c, "evict", STAG_AUDIT_FAILED, "took no answers");
 }
 

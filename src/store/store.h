@@ -135,6 +135,9 @@ bool table_is_clean(const struct stag_store_right *r);
 
 struct stag_store_partition *table_find(struct table *t, const char *name);
 struct stag_store_partition *table_find_id(struct table *t, uint64_t id);
+int table_mark(const char *name, uint8_t mark[STAG_STORE_MARK]); /* -ENOMEM */
+/* Finds a partition by its mark, in a time that does not depend on which one it is. NULL: there is none. */
+struct stag_store_partition *table_find_mark(struct table *t, const uint8_t mark[STAG_STORE_MARK]);
 uint64_t table_used(const struct table *t);
 uint64_t table_largest_gap(const struct table *t);
 uint64_t table_gap_behind(const struct table *t, const struct stag_store_partition *p);

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
 /* ---- validity -------------------------------------------------------------- */
 
 int table_check_name(const char *what, const char *name)
@@ -283,6 +286,28 @@ struct stag_store_partition *table_find_id(struct table *t, uint64_t id)
 		if (t->entries[i].id == id)
 			return &t->entries[i];
 	return NULL;
+}
+
+int table_mark(const char *name, uint8_t mark[STAG_STORE_MARK])
+{
+	uint8_t digest[EVP_MAX_MD_SIZE];
+
+	if (EVP_Digest(name, strlen(name), digest, NULL, EVP_sha256(), NULL) != 1)
+		return store_fail(ENOMEM, "cannot compute a SHA-256");
+	memcpy(mark, digest, STAG_STORE_MARK);
+	return 0;
+}
+
+struct stag_store_partition *table_find_mark(struct table *t, const uint8_t mark[STAG_STORE_MARK])
+{
+	struct stag_store_partition *found = NULL;
+	uint8_t theirs[STAG_STORE_MARK];
+
+	for (uint32_t i = 0; i < t->n; i++)
+		if (table_mark(t->entries[i].name, theirs) == 0 &&
+		    CRYPTO_memcmp(theirs, mark, sizeof(theirs)) == 0)
+			found = &t->entries[i];
+	return found;
 }
 
 uint64_t table_used(const struct table *t)

@@ -38,7 +38,7 @@ stop_store() {
 
 # visits WHAT PARTITION WORD: checks that the visit succeeds.
 visits() {
-	peer visit_store "$1" "$host" "$store_port" "$2" "$3" >"$dir/theirs" 2>&1
+	peer visit_store "$1" "$host" "$store_port" "$(printf %s "$2" | sha256sum | cut -c 1-64)" "$3" >"$dir/theirs" 2>&1
 	because "the peer's $1" $?
 }
 

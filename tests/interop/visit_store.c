@@ -8,7 +8,7 @@
  *	visit_store trespass ADDRESS PORT PARTITION HOW   HOW: beyond, key, write
  *	visit_store print SIZE SEED                       the contents that write makes; needs no device
  *
- * Plain rdma_cm and verbs, for any device; of stag it takes the layout of two structures
+ * PARTITION: the SHA-256 of its name, in hexadecimal. Plain rdma_cm and verbs, for any device; of stag it takes the layout of two structures
  * (stag_store_serve(3)). A partition is filled in pieces of any size, so that few begin or end at a
  * block; every other one first, so that neighbours meet within a block.
  */
@@ -63,7 +63,7 @@ static int come_near(struct visit *v, char **where)
 
 static int knock(struct visit *v, const char *partition)
 {
-	struct stag_store_hello hello = {.version = 1};
+	struct stag_store_hello hello = {.version = 2};
 	struct rdma_conn_param param = {.private_data = &hello,
 					.private_data_len = sizeof(hello),
 					.initiator_depth = 4,
@@ -71,7 +71,9 @@ static int knock(struct visit *v, const char *partition)
 					.retry_count = 7};
 
 	memcpy(hello.magic, "stagstor", sizeof(hello.magic));
-	memcpy(hello.partition, partition, strnlen(partition, sizeof(hello.partition) - 1));
+	for (size_t i = 0; i < sizeof(hello.partition); i++)
+		if (sscanf(partition + 2 * i, "%2hhx", &hello.partition[i]) != 1)
+			return -1;
 	return rdma_connect(v->id, &param);
 }
 
@@ -85,7 +87,7 @@ static int listen_to_answer(struct visit *v)
 		return -1;
 	}
 	memcpy(&w, param->private_data, sizeof(w));
-	if (memcmp(w.magic, "stagstor", sizeof(w.magic)) != 0 || w.version != 1) {
+	if (memcmp(w.magic, "stagstor", sizeof(w.magic)) != 0 || w.version != 2) {
 		printf("that is no welcome\n");
 		return -1;
 	}

@@ -62,17 +62,21 @@ static void invalid_names_are_refused(void **state)
 	assert_int_equal(where_parse(lengthy, &w), -EINVAL);
 }
 
+/* printf goods | sha256sum */
+static const uint8_t mark_of_goods[] = {0x08, 0x98, 0x57, 0xf9, 0xc4, 0x07, 0x94, 0x17,
+					0x15, 0xfa, 0xed, 0x7f, 0x73, 0x21, 0xa5};
+
 static void a_hello_is_parsed(void **state)
 {
 	struct stag_store_hello sent, got;
 	const uint8_t *shown;
 	uint8_t token[32] = {1};
 
-	hello_make(&sent, "goods", NULL);
+	assert_int_equal(hello_make(&sent, "goods", NULL), 0);
 	assert_int_equal(hello_read(&sent, sizeof(sent), &got, &shown), 0);
-	assert_string_equal(got.partition, "goods");
+	assert_memory_equal(got.partition, mark_of_goods, sizeof(got.partition));
 	assert_null(shown);
-	hello_make(&sent, "goods", token);
+	assert_int_equal(hello_make(&sent, "goods", token), 0);
 	assert_int_equal(hello_read(&sent, sizeof(sent), &got, &shown), 0);
 	assert_memory_equal(shown, token, sizeof(token));
 }
@@ -84,7 +88,7 @@ static void a_damaged_hello_is_rejected(void **state)
 	const uint8_t *shown;
 	uint8_t *bytes = (uint8_t *)&sent;
 
-	hello_make(&sent, "goods", NULL);
+	assert_int_equal(hello_make(&sent, "goods", NULL), 0);
 	assert_int_equal(hello_read(NULL, 0, &got, &shown), -EPROTO);
 	for (size_t len = 0; len < sizeof(sent); len++)
 		assert_int_equal(hello_read(&sent, len, &got, &shown), -EPROTO);
@@ -92,11 +96,9 @@ static void a_damaged_hello_is_rejected(void **state)
 		for (unsigned int flip = 1; flip < 256; flip++) {
 			bytes[i] ^= (uint8_t)flip;
 			if (hello_read(&sent, sizeof(sent), &got, &shown) == 0)
-				assert_in_range(i, 16, 16 + 5);
+				assert_true(i >= offsetof(struct stag_store_hello, partition));
 			bytes[i] ^= (uint8_t)flip;
 		}
-	memset(sent.partition, 'x', sizeof(sent.partition));
-	assert_int_equal(hello_read(&sent, sizeof(sent), &got, &shown), -EPROTO);
 }
 
 static void an_invalid_welcome_is_rejected(void **state)

@@ -137,12 +137,12 @@ static bool connect_with_private_data(uint16_t port, const void *bytes, uint8_t 
 static void invalid_connection_requests_are_refused(void **state)
 {
 	struct stag_store_hello h;
-	uint8_t junk[200], reason;
+	uint8_t older[112] = {[8] = 1, [16] = 'g'}, junk[200], reason;
 	struct stage s;
 	struct user u;
 
 	open_shop(&s);
-	hello_make(&h, "goods", NULL);
+	assert_int_equal(hello_make(&h, "goods", NULL), 0);
 	assert_true(connect_with_private_data(stag_store_server_port(s.server), &h, sizeof(h),
 					      &reason));
 	assert_false(connect_with_private_data(stag_store_server_port(s.server), &h, sizeof(h) - 1,
@@ -150,10 +150,14 @@ static void invalid_connection_requests_are_refused(void **state)
 	assert_int_equal(reason, REFUSED_PROTOCOL);
 	assert_false(connect_with_private_data(stag_store_server_port(s.server), NULL, 0, &reason));
 	assert_int_equal(reason, REFUSED_PROTOCOL);
+	memcpy(older, h.magic, sizeof(h.magic));
+	assert_false(connect_with_private_data(stag_store_server_port(s.server), older,
+					       sizeof(older), &reason));
+	assert_int_equal(reason, REFUSED_PROTOCOL);
 	for (unsigned long n = scaled(50); n > 0; n--) {
 		dice_fill(junk, sizeof(junk));
 		if (one_in(2))
-			memcpy(junk, &h, dice(80)); /* the end of the name is missing */
+			memcpy(junk, &h, dice(offsetof(struct stag_store_hello, token)));
 		if (memcmp(junk, &h, offsetof(struct stag_store_hello, token)) != 0)
 			assert_false(connect_with_private_data(stag_store_server_port(s.server),
 							       junk, (uint8_t)dice(sizeof(junk)),
@@ -182,7 +186,7 @@ static void strangers_do_not_learn_which_partitions_exist(void **state)
 	set_rights(&s, "goods", &r, 1);
 	for (int name = 0; name < 2; name++) {
 		for (int token = 0; token < 2; token++) {
-			hello_make(&h, names[name], shown[token]);
+			assert_int_equal(hello_make(&h, names[name], shown[token]), 0);
 			assert_false(connect_with_private_data(stag_store_server_port(s.server), &h,
 							       sizeof(h), &reason));
 			assert_int_equal(reason, REFUSED_RIGHT);

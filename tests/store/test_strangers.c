@@ -62,7 +62,8 @@ static size_t make_request(uint8_t *buf, size_t size, const char *partition, con
 			      .private_data = (uint8_t *)&h,
 			      .private_len = sizeof(h)};
 
-	hello_make(&h, partition, shown);
+	if (hello_make(&h, partition, shown) != 0)
+		return 0;
 	return (size_t)mpa_encode(&f, buf, size);
 }
 

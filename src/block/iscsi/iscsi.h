@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dv/private_data.h"
+
 /* ---- pdu.c ------------------------------------------------------------------- */
 
 #define BHS_LEN	   48
@@ -196,6 +198,7 @@ void iscsi_iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
  * of the command's data is at address 0 of its memory. Otherwise the connection uses iSER.
  */
 #define ISER_HELLO_MAX 8
+_Static_assert(ISER_HELLO_MAX <= PRIVATE_IN_REQUEST, "private data");
 enum { ISER_NO_ZBVA = 0x80, ISER_NO_INVALIDATE = 0x40 };
 struct iser_hello {
 	bool invalidates; /* accepts Send with Invalidate for its STags */

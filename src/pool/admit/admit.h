@@ -55,14 +55,15 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "dv/private_data.h"
 #include "pool/role/roll.h"
 #include "pool/admit/users.h"
 
 /* 1: names were hashed without a key; 2: greetings of visitors had names, and up to 144 bytes */
 #define ADMIT_VERSION	  3
-#define ADMIT_ASK_MAX	  56  /* bytes of private data in a connect request */
-#define ADMIT_REJECT_MAX  148 /* in a reject */
-#define ADMIT_MAX	  196 /* in an accept: of any greeting */
+#define ADMIT_ASK_MAX	  PRIVATE_IN_REQUEST
+#define ADMIT_REJECT_MAX  PRIVATE_IN_REJECT
+#define ADMIT_MAX	  PRIVATE_IN_ACCEPT /* of any greeting */
 #define ADMIT_NONCE_LEN	  12
 #define ADMIT_TICKET_LEN  12 /* bytes of S */
 #define ADMIT_MAC_LEN	  32
