@@ -20,7 +20,14 @@
 extern "C" {
 #endif
 
-/* Is this device the software adapter? Works on any device. */
+/*
+ * Is this device the software adapter? Works on any device.
+ *
+ * The adapter may show two devices, stag0 and roce0. Their memory is one: a queue pair of either can be created with
+ * protection domain, completion queues and shared receive queue of the other (ibv_create_qp_ex() with the context that
+ * chooses its device, and a bit in comp_mask besides IBV_QP_INIT_ATTR_PD, as the header ignores the context without one;
+ * rdma_create_qp() of an id that a request of a peer made), and then keys of that domain work on it.
+ */
 bool stagdv_is_supported(struct ibv_device *device);
 
 enum stagdv_ability {

@@ -47,7 +47,7 @@ struct async_item { /* an asynchronous event that waits to be fetched */
 
 struct stag_ctx {
 	struct list link;
-	atomic_int refs; /* the program's, and one for each PD, CQ and channel */
+	atomic_int refs; /* the program's, and one for each PD, CQ, channel and QP */
 	struct lock async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */

@@ -282,6 +282,7 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 		goto err_free_rq;
 	qp->ibv.handle = qp->ibv.qp_num;
 	hold_parts(qp, 1);
+	ctx_get(ctx); /* its PD's may be the other device's */
 	join_cq(qp->rcq, &qp->progress.in_rcq, qp);
 	if (qp->scq != qp->rcq)
 		join_cq(qp->scq, &qp->progress.in_scq, qp);
@@ -338,6 +339,7 @@ int qp_destroy(struct stag_qp *qp)
 		      name);
 	shots_free(qp);
 	hold_parts(qp, -1);
+	ctx_put(to_stag_ctx(qp->ibv.context));
 	sq_free(&qp->sq);
 	rq_free(&qp->rq);
 	free(qp);

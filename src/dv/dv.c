@@ -72,6 +72,14 @@ const struct dv *dv_find(void)
 	return complete ? &found : NULL;
 }
 
+bool dv_shares(const struct ibv_context *context, const struct ibv_context *other)
+{
+	const struct dv *dv = dv_find();
+
+	return context->device == other->device ||
+	       (dv && dv->is_supported(context->device) && dv->is_supported(other->device));
+}
+
 struct ibv_context *dv_open_first(const struct dv *dv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);

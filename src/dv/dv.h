@@ -46,6 +46,11 @@ struct dv {
  * is "off", which limits libstag to plain verbs.
  */
 const struct dv *dv_find(void);
+/*
+ * Returns whether a queue pair of the device `other` can use protection domains, completion queues and regions of
+ * `context`: it is the same device, or both are the software adapter's, which has two (stagdv.h).
+ */
+bool dv_shares(const struct ibv_context *context, const struct ibv_context *other);
 /* Returns NULL if the adapter has no device. */
 struct ibv_context *dv_open_first(const struct dv *dv);
 

@@ -38,12 +38,13 @@ static uint32_t library_version(void)
 	return major << 16 | minor << 8 | patch;
 }
 
-static uint64_t device_abilities(void)
+static uint64_t device_abilities(enum face face)
 {
 	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD |
-			     STAGDV_ABILITY_STORE | STAGDV_ABILITY_KEYED | STAGDV_ABILITY_LEASE |
-			     STAGDV_ABILITY_MIRROR;
+			     STAGDV_ABILITY_STORE | STAGDV_ABILITY_KEYED | STAGDV_ABILITY_LEASE;
 
+	if (face == FACE_IWARP)
+		abilities |= STAGDV_ABILITY_MIRROR;
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM |
 			     STAGDV_ABILITY_FLUSH;
@@ -63,7 +64,7 @@ STAG_EXPORT int stagdv_query_device(struct ibv_context *context, struct stagdv_d
 		return EOPNOTSUPP;
 
 	struct stagdv_device_attr ours = {
-		.abilities = device_abilities(),
+		.abilities = device_abilities(face_of(context)),
 		.version = library_version(),
 		.max_ulpdu = MPA_MAX_ULPDU,
 		.crc = config()->crc,

@@ -297,7 +297,7 @@ static int make_conn(struct stag_block_target *t, struct rdma_cm_id *id, struct 
 	struct target_rdma *r;
 	int rc;
 
-	if (id->verbs->device != pd->context->device)
+	if (!dv_shares(pd->context, id->verbs))
 		return -EXDEV; /* another adapter, where the units' memory is not registered */
 	r = calloc(1, sizeof(*r));
 	if (!r)

@@ -156,7 +156,7 @@ static bool judge(struct stag_pool_node *n, struct rdma_cm_id *id,
 	enum admit_verdict verdict;
 	bool admitted;
 
-	if (id->verbs != n->adapter.context) { /* it does not have the region */
+	if (!dv_shares(n->adapter.context, id->verbs)) { /* it does not have the region */
 		reject_for_now(id);
 		return false;
 	}

@@ -368,7 +368,7 @@ static int open_queues(struct follow *f)
 {
 	int rc;
 
-	if (f->conn.id->verbs != f->conn.node->adapter.context)
+	if (!dv_shares(f->conn.node->adapter.context, f->conn.id->verbs))
 		return -EXDEV; /* reached through another adapter than the node's own */
 	f->pd = ibv_alloc_pd(f->conn.node->adapter.context);
 	if (!f->pd)

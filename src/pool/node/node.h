@@ -205,6 +205,7 @@ struct stage_slot {
 	struct ibv_mw *mw;
 	uint32_t rkey;
 	uint32_t index;	    /* among all slots */
+	uint32_t length;    /* of the value that the last record names */
 	uint64_t end;	    /* position of the log behind the last record that refers to the slot */
 	const void *asking; /* message with a request that has to be tried again */
 	bool touched;	    /* may contain something else than zeroes */

@@ -16,6 +16,8 @@
  * A slot must have the same bytes here and on a standby as a whole, because its client may name more bytes than it wrote.
  * Forwarding keeps equal slots equal. So at the first use of a slot for a standby, unless it was untouched when the standby
  * connected, all of it is sent.
+ *
+ * If the adapter cannot forward on the connection to a standby (roce0's cannot), the value is sent before each record.
  */
 #include "pool/node/node.h"
 
@@ -376,11 +378,22 @@ static int upload_staged(struct client *k, struct pool_request *rq, uint64_t cam
 	return serve_change(k, rq, came, &answer);
 }
 
+/* Standbys to which the adapter does not forward have old bytes in the slot. */
+static void note_unforwarded(struct stag_pool_node *n, struct stage_slot *s, uint32_t length)
+{
+	s->length = length;
+	for (unsigned int seat = 0; seat < ROLL_MAX_NODES; seat++)
+		if (n->standbys.links[seat] && !n->standbys.links[seat]->mirrors)
+			n->standbys.links[seat]->same[s->index] = false;
+}
+
 /* Notes the end of the records that refer to the slot, or shuts the slot if there is none. */
-static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t before)
+static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint32_t length,
+		     uint64_t before)
 {
 	if (n->memory.log.put != before) {
 		s->end = n->memory.log.put;
+		note_unforwarded(n, s, length);
 		list_del(&s->link);
 		list_add_tail(&n->memory.staging.taken, &s->link);
 	} else if (!s->asking && list_empty(&s->link)) {
@@ -407,7 +420,7 @@ int node_staging_change(struct client *k, struct node_message *m, const struct p
 	s->asking = rc == -EAGAIN ? m : NULL;
 	if (rc == 0)
 		n->info.mirrored_bytes += rq.length;
-	note_end(n, s, before);
+	note_end(n, s, rq.length, before);
 	return rc;
 }
 
@@ -450,12 +463,15 @@ int node_staging_mirror(struct standby *l)
 		l->same[i] =
 			!n->memory.staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
 	rc = start_forwarding(n, &mirror);
-	if (rc != 0) {
-		stop_forwarding(n, mirror.qp);
-		node_log(n, LOG_LEVEL_WARN, "values cannot be forwarded to %s: %s", l->name,
-			 strerror(rc));
-	}
 	l->mirrors = rc == 0;
+	if (rc == 0)
+		return 0;
+	stop_forwarding(n, mirror.qp);
+	if (rc == EOPNOTSUPP) {
+		node_log(n, LOG_LEVEL_INFO, "values are forwarded to %s by software", l->name);
+		return 0;
+	}
+	node_log(n, LOG_LEVEL_WARN, "values cannot be forwarded to %s: %s", l->name, strerror(rc));
 	return -rc;
 }
 
@@ -469,8 +485,8 @@ void node_staging_unmirror(struct standby *l)
 static int send_slot(struct standby *l, const struct stage_slot *s)
 {
 	struct stag_pool_node *n = l->conn.node;
-	struct ibv_sge sge = {(uintptr_t)n->memory.staging.at + slot_offset(s), slot_size(s),
-			      l->staging_mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)n->memory.staging.at + slot_offset(s),
+			      l->mirrors ? slot_size(s) : s->length, l->staging_mr->lkey};
 	struct ibv_send_wr wr = {
 		.wr_id = (uintptr_t)&l->caught,
 		.sg_list = &sge,
