@@ -3,7 +3,9 @@
  * device.c - the devices of ids: which of the adapter's faces an id uses; and for each face one context, and one
  * protection domain for queue pairs whose program gives none.
  *
- * STAG_DEVICE chooses. If it names both devices, ids have stag0, unless the domain of their queue pair is roce0's.
+ * STAG_DEVICE chooses. If it names both devices, a listener serves the peers of both, and the id of a request has the
+ * device that its peer speaks (conn_passive.c); an id that connects has the first device of the list, unless the domain of
+ * its queue pair is the other one's.
  */
 #include "cm/cm.h"
 
@@ -24,7 +26,7 @@ bool cm_has_face(enum face face)
 
 enum face cm_first_face(void)
 {
-	return cm_has_face(FACE_IWARP) ? FACE_IWARP : FACE_ROCE;
+	return cm_has_face(FACE_ROCE) ? FACE_ROCE : FACE_IWARP;
 }
 
 struct ibv_pd *default_pd(enum face face)

@@ -132,9 +132,32 @@ void expect_silence(struct rdma_event_channel *ch, int ms)
 	assert_int_equal(poll(&p, 1, ms), 0);
 }
 
+bool on_roce(void)
+{
+	const char *device = getenv("STAG_DEVICE");
+
+	return device && strcmp(device, "roce") == 0;
+}
+
+int rejected_by_program(void)
+{
+	return on_roce() ? CM_REJ_APPLICATION : -ECONNREFUSED;
+}
+
+int rejected_without_listener(void)
+{
+	return on_roce() ? CM_REJ_NO_SERVICE : -ECONNREFUSED;
+}
+
 void expect_end(struct rdma_event_channel *ch)
 {
-	assert_int_equal(expect_status(ch, RDMA_CM_EVENT_DISCONNECTED), 0);
+	struct rdma_cm_event *ev = expect_event(ch, RDMA_CM_EVENT_DISCONNECTED);
+	struct rdma_cm_id *id = ev->id;
+
+	assert_int_equal(ev->status, 0);
+	rdma_ack_cm_event(ev);
+	if (on_roce()) /* it stays open until this side disconnects, too */
+		assert_int_equal(rdma_disconnect(id), 0);
 	assert_int_equal(expect_status(ch, RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
 }
 
@@ -333,6 +356,49 @@ struct wire_fault raw_recv_terminate(int fd, bool crc)
 			 0);
 	assert_false(swapped);
 	return t.fault;
+}
+
+/* ---- messages of roce0 ---- */
+
+void raw_say(int fd, const struct cm_message *m)
+{
+	uint8_t buf[CM_MESSAGE_LEN];
+
+	cm_message_encode(m, buf);
+	raw_send(fd, buf, sizeof(buf));
+}
+
+void raw_say_kind(int fd, uint8_t kind)
+{
+	raw_say(fd, &(struct cm_message){.kind = kind});
+}
+
+struct cm_message raw_hear(int fd, uint8_t kind)
+{
+	uint8_t buf[CM_MESSAGE_LEN];
+	struct cm_message m;
+
+	raw_recv(fd, buf, sizeof(buf));
+	assert_int_equal(cm_message_decode(buf, sizeof(buf), &m), CM_MESSAGE_LEN);
+	assert_int_equal(m.kind, kind);
+	return m;
+}
+
+struct cm_message some_message(uint8_t kind)
+{
+	return (struct cm_message){
+		.kind = kind,
+		.space = CM_SPACE_TCP,
+		.qpn = 0x123456,
+		.psn = 1,
+		.initiator_depth = 1,
+		.responder_resources = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7,
+		.mtu = IBV_MTU_1024,
+		.timeout = 14,
+		.gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
+	};
 }
 
 /* ---- a listener of ours ---- */

@@ -10,6 +10,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -17,6 +18,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include "wire/cm_message.h"
 #include "wire/wire.h"
 
 #define PATIENCE_MS 30000
@@ -43,8 +45,15 @@ int expect_status(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 /* Acknowledged; returns the new id. */
 struct rdma_cm_id *expect_request(struct rdma_event_channel *ch);
 void expect_silence(struct rdma_event_channel *ch, int ms);
-/* Expects DISCONNECTED, then TIMEWAIT_EXIT. */
+/* Expects DISCONNECTED, then TIMEWAIT_EXIT; disconnects the id in between, where that has to be. */
 void expect_end(struct rdma_event_channel *ch);
+
+/* ---- what depends on the device ---- */
+
+bool on_roce(void); /* STAG_DEVICE; otherwise stag0 */
+/* The status of REJECTED. */
+int rejected_by_program(void);
+int rejected_without_listener(void);
 
 /* Two ids of this process, connected. */
 struct couple {
@@ -84,6 +93,12 @@ struct mpa_frame accepting_reply(
 
 /* Receives the Terminate message that a peer sends instead of going on. */
 struct wire_fault raw_recv_terminate(int fd, bool crc);
+
+/* The messages of roce0. */
+void raw_say(int fd, const struct cm_message *m);
+void raw_say_kind(int fd, uint8_t kind);
+struct cm_message raw_hear(int fd, uint8_t kind);
+struct cm_message some_message(uint8_t kind); /* a valid one, of a peer on 127.0.0.1 */
 
 /* ---- a listener of ours, for bare sockets ---- */
 

@@ -148,7 +148,8 @@ static void *check_private_data(void *arg)
 
 	assert_int_equal(rdma_get_request(s->listener, &s->id), 0);
 	assert_int_equal(s->id->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
-	assert_int_equal(s->id->event->param.conn.private_data_len, 10);
+	assert_int_equal(s->id->event->param.conn.private_data_len,
+			 on_roce() ? CM_REQ_PRIVATE : 10);
 	assert_memory_equal(s->id->event->param.conn.private_data, "firstthen ", 10);
 	rdma_destroy_ep(s->id);
 	return NULL;
@@ -275,7 +276,9 @@ static void queue_pair_of_the_program_is_connected_by_number(void **state)
 	child = expect_request(pch);
 	give_qp(child);
 	assert_int_equal(rdma_accept(child, NULL), 0);
-	assert_int_equal(expect_status(ach, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_int_equal(expect_status(ach, on_roce() ? RDMA_CM_EVENT_CONNECT_RESPONSE
+						      : RDMA_CM_EVENT_ESTABLISHED),
+			 0);
 	for (enum ibv_qp_state s = IBV_QPS_RTR; s <= IBV_QPS_RTS; s++) {
 		attr.qp_state = s;
 		assert_int_equal(rdma_init_qp_attr(id, &attr, &mask), 0);
@@ -306,7 +309,8 @@ static void device_list_has_the_device_of_the_id(void **state)
 	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
 	assert_ptr_equal(list[0], id->verbs);
 	assert_null(list[1]);
-	assert_int_equal(list[0]->device->transport_type, IBV_TRANSPORT_IWARP);
+	assert_int_equal(list[0]->device->transport_type,
+			 on_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP);
 	rdma_free_devices(list);
 	rdma_destroy_id(id);
 }
