@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cm.h - the librdmacm face, and the set-up of MPA connections below it.
+ * cm.h - the librdmacm face, and the set-up of connections below it: MPA's for stag0, and InfiniBand's messages over TCP
+ * for roce0.
  *
  * From the top down:
  *   id.c, resolve.c, connect.c, endpoint.c, resources.c ...   the rdma_* calls
@@ -8,6 +9,7 @@
  *   listener.c    a listening socket, and peers without a complete Request
  *   conn.c        one TCP connection on its way to a queue pair; conn.h has its parts
  *   negotiate.c   the outcome of two MPA frames; pure
+ *   roce.c        what the messages of roce0 say, and what they make of a queue pair
  *
  * Locks: the engine lock protects everything here except the queues of the
  * event channels, which have a leaf lock each, and the count of events that the
