@@ -114,7 +114,7 @@ int ah_from_wc(const struct ibv_wc *wc, const struct ibv_grh *grh, uint8_t port_
 	if (datagram_is_mgid(seen.dgid)) /* no address of this machine */
 		return -EINVAL;
 	memcpy(here.raw, seen.dgid, sizeof(here.raw));
-	index = gid_index(&here);
+	index = gid_index_from(&here);
 	if (index < 0)
 		return -ENOENT;
 	attr.is_global = 1;

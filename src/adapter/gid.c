@@ -130,6 +130,27 @@ bool gid_is_local(const union ibv_gid *gid)
 	return is;
 }
 
+static int index_of_family(bool v4)
+{
+	int at = 0;
+
+	lock_acquire(&machine.lock);
+	for (unsigned i = machine.table.len; i-- > 0;)
+		if (machine.table.at[i].ifindex && gid_is_v4(&machine.table.at[i].gid) == v4)
+			at = (int)i;
+	lock_release(&machine.lock);
+	return at;
+}
+
+int gid_index_from(const union ibv_gid *gid)
+{
+	int at = gid_index(gid);
+
+	if (at < 0 && gid_is_local(gid))
+		at = index_of_family(gid_is_v4(gid));
+	return at;
+}
+
 static unsigned interface_mtu(uint32_t ifindex)
 {
 	CLEANUP_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

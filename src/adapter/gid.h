@@ -48,8 +48,13 @@ bool gid_from_ifaddr(const struct ifaddrs *a, union ibv_gid *gid); /* false: no 
 unsigned gid_table_len(void);
 bool gid_get(unsigned index, struct gid_entry *out); /* false: empty, or beyond the table */
 int gid_index(const union ibv_gid *gid);	     /* of the entry; or -1 */
-bool gid_is_local(const union ibv_gid *gid);	     /* is it an address of this machine? */
-enum ibv_mtu gid_mtu(void);			     /* of the interface of index 0 */
+/*
+ * Returns an index for a path from an address of this machine: its own; or, if the table lacks it (127.0.0.1, ::1), one of its family
+ * if there is any. -1: the address is not of this machine.
+ */
+int gid_index_from(const union ibv_gid *gid);
+bool gid_is_local(const union ibv_gid *gid); /* is it an address of this machine? */
+enum ibv_mtu gid_mtu(void);		     /* of the interface of index 0 */
 void gid_after_fork(void);
 
 /* Converts to a socket address. ifindex: the scope of a link-local address. */

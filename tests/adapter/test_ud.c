@@ -474,6 +474,26 @@ static void answer_by_the_completion_reaches_the_sender(void **state)
 	assert_memory_equal(p->a.buf + 1000 + GRH, "answer", 6);
 }
 
+/* 127.0.0.1 is no GID where there are others. */
+static void datagram_to_an_address_that_is_no_gid_can_be_answered(void **state)
+{
+	struct sockaddr_in lo = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct upair *p = *state;
+	struct ibv_ah_attr from = here(&p->a), to = from, back;
+	struct ibv_wc wc;
+
+	gid_from_addr((struct sockaddr *)&lo, &to.grh.dgid);
+	assert_int_equal(ibv_destroy_ah(p->ah), 0);
+	p->ah = ibv_create_ah(p->a.pd, &to);
+	assert_non_null(p->ah);
+	receive(&p->b, 1, 0, 200);
+	send_to_b(p, 2, 4);
+	wc = expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_init_ah_from_wc(p->b.ctx, 1, &wc, (struct ibv_grh *)p->b.buf, &back),
+			 0);
+	assert_memory_equal(&back.grh.dgid, &from.grh.dgid, 16);
+}
+
 static void attributes_from_a_completion_are_those_of_its_sender(void **state)
 {
 	struct upair *p = *state;
@@ -1120,6 +1140,7 @@ int main(int argc, char **argv)
 						open_pair_srq, close_pair),
 		TEST(answer_by_the_completion_reaches_the_sender),
 		TEST(attributes_from_a_completion_are_those_of_its_sender),
+		TEST(datagram_to_an_address_that_is_no_gid_can_be_answered),
 		TEST(request_posted_before_rts_is_sent_then),
 		TEST(queue_pair_is_used_again_after_reset),
 		TEST(error_flushes_both_queues),
