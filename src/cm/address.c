@@ -160,16 +160,20 @@ void socket_limit_silence(const struct cm_id *id, int fd)
 
 int socket_open(const struct cm_id *id, int family)
 {
-	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool datagrams = id->cm.qp_type == IBV_QPT_UD;
+	int fd = socket(family,
+			(datagrams ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const char *congestion = config()->congestion;
 
 	if (fd < 0)
 		return -errno;
-	set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_tos(id, fd, family);
-	socket_limit_silence(id, fd);
 	if (family == AF_INET6 && id->has_afonly)
 		set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, id->afonly);
+	if (datagrams)
+		return fd;
+	set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	socket_limit_silence(id, fd);
 	if (congestion &&
 	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)))
 		log_warn("cm %u: cannot set congestion control %s: errno %d", id->num, congestion,
@@ -191,7 +195,7 @@ int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_
 	if (!bind(fd, addr, address_len(addr)))
 		return fd;
 	err = errno;
-	if (err == EADDRINUSE && !id->reuse) {
+	if (err == EADDRINUSE && !id->reuse && id->cm.qp_type != IBV_QPT_UD) {
 		/*
 		 * RDMA's port space has no TIME_WAIT. Sockets that are only bound still exclude
 		 * each other, since none keeps the option set.

@@ -10,6 +10,7 @@
  *   conn.c        one TCP connection on its way to a queue pair; conn.h has its parts
  *   negotiate.c   the outcome of two MPA frames; pure
  *   roce.c        what the messages of roce0 say, and what they make of a queue pair
+ *   ud.h          ids of datagrams: lookups instead of connections
  *
  * Locks: the engine lock protects everything here except the queues of the
  * event channels, which have a leaf lock each, and the count of events that the
@@ -53,6 +54,9 @@ struct cm_id;
 struct conn;
 struct conn_protocol;
 struct listener;
+struct lookup;
+struct lookup_listener;
+struct lookup_request;
 
 /* ---- negotiate.c: two frames, one agreement ---------------------------- */
 
@@ -277,9 +281,14 @@ void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status);
 /* Posts an event with what the peer said of the connection (NULL: nothing); copies its private data. */
 void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
 		     const struct rdma_conn_param *peer);
+/* Posts an event of a datagram id; copies its private data, unless that has no length. */
+void event_post_ud(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		   const struct rdma_ud_param *told);
 /* Posts a request to listener, with child as its new id. Returns -ENOMEM. */
 int event_post_request(struct cm_id *listener, struct cm_id *child,
 		       const struct rdma_conn_param *peer);
+int event_post_ud_request(struct cm_id *listener, struct cm_id *child,
+			  const struct rdma_ud_param *told);
 /* Drops the events queued for id, and destroys the children of its requests. */
 void event_drop(struct cm_id *id);
 void event_move(struct cm_id *id, struct cm_channel *to);
@@ -345,6 +354,12 @@ struct cm_id {
 	struct timer first;	    /* ACCEPTING: the deadline of the first FPDU */
 	uint8_t peer_ird, peer_ord; /* REQUESTED: the peer's offer */
 
+	/* of datagrams: ud.h */
+	struct lookup *lookup;		 /* CONNECTING */
+	struct lookup_listener *lookups; /* LISTENING */
+	struct lookup_request *request;	 /* REQUESTED */
+	uint32_t qkey;			 /* 0: none yet */
+
 	bool reuse, afonly, has_afonly, has_tos; /* options */
 	uint8_t tos;
 	uint8_t ack_timeout; /* see set_ack_timeout() */
@@ -376,8 +391,9 @@ const char *id_state_str(enum id_state s);
 int id_bind_device(struct cm_id *id);
 /* Gives the id the device of its queue pair's domain, if it may still change. Returns false if it must not. */
 bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd);
-/* Creates the id of a listener's new connection; its addresses are the stream's. */
-int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
+/* Creates the id of a listener's new connection, or lookup, between these addresses. */
+int id_create_child(struct cm_id *listener, enum face face, const struct sockaddr_storage *local,
+		    const struct sockaddr_storage *peer, struct cm_id **out);
 
 /*
  * Returns -1 and sets errno for the caller, and logs the reason at STAG_LOG=info. id is NULL if it
@@ -451,7 +467,7 @@ int address_source(const struct sockaddr *src, const struct sockaddr *dst,
 		   struct sockaddr_storage *out);
 #define ADDRESS_STR_LEN 64
 
-/* Opens a TCP socket with id's options, CLOEXEC and non-blocking. Returns -errno. */
+/* Opens a TCP socket, of datagrams UDP, with id's options, CLOEXEC and non-blocking. Returns -errno. */
 int socket_open(const struct cm_id *id, int family);
 #define ACK_TIMEOUT_MAX 31
 void socket_limit_silence(const struct cm_id *id, int fd); /* by RDMA_OPTION_ID_ACK_TIMEOUT */

@@ -37,7 +37,8 @@ int conn_accepted(struct listener *l, int fd)
 
 int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 {
-	int err = id_create_child(listener, c, child);
+	int err = id_create_child(listener, c->protocol->face, &c->stream->local, &c->stream->peer,
+				  child);
 	struct rdma_conn_param told;
 
 	assert(engine_locked());
@@ -45,6 +46,7 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 		conn_destroy(c);
 		return err;
 	}
+	socket_limit_silence(*child, c->stream->fd);
 	c->protocol->present(c, *child, &told);
 	(*child)->peer_ird = told.initiator_depth;
 	(*child)->peer_ord = told.responder_resources;

@@ -6,7 +6,7 @@
  * Order and status of the events are the kernel's for an iWARP device. One is added: TIMEWAIT_EXIT
  * after DISCONNECTED, since some programs (tgtd) keep a connection until it arrives.
  */
-#include "cm/cm.h"
+#include "cm/ud.h"
 
 #include <assert.h>
 #include <string.h>
@@ -303,6 +303,7 @@ void id_close(struct cm_id *id)
 	timer_cancel(&id->first);
 	listener_destroy(id->listener);
 	id->listener = NULL;
+	ud_close(id);
 	close_conn(id);
 	if (id->fd >= 0)
 		close(id->fd);
@@ -321,6 +322,8 @@ void id_close(struct cm_id *id)
 void id_drop_request(struct cm_id *child)
 {
 	assert(engine_locked());
+	if (child->request)
+		lookup_forget(child);
 	conn_destroy(child->conn);
 	id_destroy(child);
 }
@@ -359,10 +362,10 @@ static int start_listening(struct cm_id *id, int backlog)
 	struct sockaddr_in any = {.sin_family = AF_INET};
 	int err;
 
-	if (id->cm.qp_type == IBV_QPT_UD)
-		return id_error(id, EOPNOTSUPP, "iWARP has no datagrams to listen for");
 	if (id->state == ID_IDLE && rdma_bind_addr(&id->cm, (struct sockaddr *)&any))
 		return -1;
+	if (is_ud(id))
+		return ud_listen(id, backlog);
 	if (id->state != ID_BOUND)
 		return id_error(id, EINVAL, "only a bound id can listen");
 	err = choose_tls(id, cm_has_face(FACE_IWARP) ? FACE_IWARP : FACE_ROCE);
@@ -464,6 +467,8 @@ static int start_connecting(struct cm_id *id, const struct rdma_conn_param *para
 	struct conn_wish wish = {0};
 	int err;
 
+	if (is_ud(id))
+		return ud_connect(id, param);
 	if (id->state != ID_ROUTE_RESOLVED)
 		return id_error(id, EINVAL, "connecting requires a resolved route");
 	if (choose_qp(id, param, &wish) ||
@@ -523,6 +528,11 @@ STAG_EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *conn_
 	int ret;
 
 	engine_lock();
+	if (is_ud(to_cm_id(cm))) {
+		ret = ud_accept(to_cm_id(cm), conn_param);
+		engine_unlock();
+		return ret;
+	}
 	ret = accept_request(to_cm_id(cm), conn_param);
 	return id_complete(to_cm_id(cm), ret);
 }
@@ -532,6 +542,8 @@ static int reject_request(struct cm_id *id, const void *data, uint8_t len)
 	struct conn_wish wish = {.private_len = data ? len : 0};
 	int err;
 
+	if (is_ud(id))
+		return ud_reject(id, data, len);
 	if (id->state != ID_REQUESTED || !id->conn)
 		return id_error(id, EINVAL, "there is no request to reject");
 	if (id->face == FACE_ROCE && wish.private_len > CM_REJ_PRIVATE)
@@ -621,6 +633,8 @@ static void disconnect_live(struct cm_id *id)
 /* Returns 0 if an event follows or is queued, 1 if none will come, or -1 and errno. */
 static int disconnect_id(struct cm_id *id)
 {
+	if (is_ud(id))
+		return ud_disconnect(id);
 	switch (id->state) {
 	case ID_CONNECTED:
 	case ID_ACCEPTING:

@@ -7,7 +7,7 @@
  * by read(), and then takes an event. Dropping an event decrements the count, too, unless a reader
  * was faster: that reader finds the queue empty and reads again.
  */
-#include "cm/cm.h"
+#include "cm/ud.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -153,6 +153,51 @@ void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status)
 	event_post_conn(id, type, status, NULL);
 }
 
+/* Without a length, private_data is a context of the program. */
+static void fill_ud(struct cm_event *ev, const struct rdma_ud_param *told)
+{
+	struct rdma_ud_param *p = &ev->cm.param.ud;
+
+	*p = *told;
+	if (!told->private_data_len)
+		return;
+	memcpy(ev->private_data, told->private_data, told->private_data_len);
+	p->private_data = ev->private_data;
+}
+
+void event_post_ud(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		   const struct rdma_ud_param *told)
+{
+	struct cm_event *ev = event_new(id, id, type, status);
+
+	assert(engine_locked());
+	if (!ev)
+		return;
+	fill_ud(ev, told);
+	log_debug("cm %u: %s, status %d", id->num, rdma_event_str(type), status);
+	queue_event(to_cm_channel(id->cm.channel), ev);
+}
+
+static void queue_request(struct cm_id *listener, struct cm_id *child, struct cm_event *ev)
+{
+	ev->cm.listen_id = &listener->cm;
+	log_debug("cm %u: request, its id is cm %u", listener->num, child->num);
+	queue_event(to_cm_channel(listener->cm.channel), ev);
+}
+
+int event_post_ud_request(struct cm_id *listener, struct cm_id *child,
+			  const struct rdma_ud_param *told)
+{
+	struct cm_event *ev = event_new(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+
+	assert(engine_locked());
+	if (!ev)
+		return -ENOMEM;
+	fill_ud(ev, told);
+	queue_request(listener, child, ev);
+	return 0;
+}
+
 int event_post_request(struct cm_id *listener, struct cm_id *child,
 		       const struct rdma_conn_param *peer)
 {
@@ -161,10 +206,8 @@ int event_post_request(struct cm_id *listener, struct cm_id *child,
 	assert(engine_locked());
 	if (!ev)
 		return -ENOMEM;
-	ev->cm.listen_id = &listener->cm;
 	fill_conn(ev, peer);
-	log_debug("cm %u: request, its id is cm %u", listener->num, child->num);
-	queue_event(to_cm_channel(listener->cm.channel), ev);
+	queue_request(listener, child, ev);
 	return 0;
 }
 
@@ -291,6 +334,7 @@ static void hand_over_request(struct cm_event *ev)
 		child->cm.channel = ev->owner->cm.channel;
 	if (ev->owner->listener)
 		listener_delivered(ev->owner->listener);
+	ud_delivered(ev->owner);
 	engine_unlock();
 }
 

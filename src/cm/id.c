@@ -157,7 +157,8 @@ bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd)
 	return !id_bind_device(id);
 }
 
-int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
+int id_create_child(struct cm_id *listener, enum face face, const struct sockaddr_storage *local,
+		    const struct sockaddr_storage *peer, struct cm_id **out)
 {
 	struct rdma_event_channel *channel = listener->sync ? NULL : listener->cm.channel;
 	struct cm_id *id;
@@ -167,14 +168,13 @@ int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
 	err = id_create(channel, listener->cm.context, listener->cm.ps, listener->cm.qp_type, &id);
 	if (err)
 		return err;
-	id->face = c->protocol->face;
+	id->face = face;
 	id->tos = listener->tos;
 	id->has_tos = listener->has_tos;
 	id->ack_timeout = listener->ack_timeout;
 	id->has_ack_timeout = listener->has_ack_timeout;
-	socket_limit_silence(id, c->stream->fd);
-	id->cm.route.addr.src_storage = c->stream->local;
-	id->cm.route.addr.dst_storage = c->stream->peer;
+	id->cm.route.addr.src_storage = *local;
+	id->cm.route.addr.dst_storage = *peer;
 	address_unmap(&id->cm.route.addr.src_storage);
 	address_unmap(&id->cm.route.addr.dst_storage);
 	err = id_bind_device(id);

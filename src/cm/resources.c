@@ -5,7 +5,7 @@
  * A plain consumer of verbs: everything is created by ibv_* calls. If the program gives no
  * completion queues, the id gets some, with channels, for the helpers of <rdma/rdma_verbs.h>.
  */
-#include "cm/cm.h"
+#include "cm/ud.h"
 
 #include <string.h>
 
@@ -123,7 +123,7 @@ static struct ibv_qp *create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_e
 	qp = ibv_create_qp_ex(attr->pd->context, attr);
 	if (!qp)
 		return NULL;
-	if (!to_init(qp))
+	if (is_ud(to_cm_id(id)) ? !ud_to_rts(to_cm_id(id), qp) : !to_init(qp))
 		return qp;
 	err = errno;
 	ibv_destroy_qp(qp);
@@ -242,11 +242,14 @@ STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *att
 	PASS_TO_REAL(init_qp_attr(cm, attr, mask));
 	struct cm_id *id = to_cm_id(cm);
 	bool connected;
-	int err;
+	int err = 0;
 
 	engine_lock();
 	connected = id->state == ID_CONNECTED;
-	err = id->face == FACE_ROCE ? roce_qp_attr(id, attr, mask) : 0;
+	if (id->face == FACE_ROCE && is_ud(id))
+		ud_init_attr(id, attr, mask);
+	else if (id->face == FACE_ROCE)
+		err = roce_qp_attr(id, attr, mask);
 	engine_unlock();
 	if (err)
 		return id_error(id, -err, "no attributes for state %d yet", (int)attr->qp_state);

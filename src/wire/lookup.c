@@ -7,7 +7,6 @@
 #include "wire/lookup.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -61,8 +60,7 @@ static unsigned most_private(uint8_t kind)
 	}
 }
 
-/* May a queue pair that receives datagrams have this number? */
-static bool is_number(uint32_t qpn)
+bool lookup_is_number(uint32_t qpn)
 {
 	return qpn > 1 && qpn < 0xffffff;
 }
@@ -77,7 +75,7 @@ static bool makes_sense(const struct lookup_msg *m)
 		return false;
 	if (m->private_len > most_private(m->kind) || (m->kind == LOOKUP_PROVE && !m->cookie))
 		return false;
-	return found ? is_number(m->qpn) : !m->qpn && !m->qkey;
+	return found ? lookup_is_number(m->qpn) : !m->qpn && !m->qkey;
 }
 
 int lookup_decode(const uint8_t *buf, size_t len, struct lookup_msg *m)

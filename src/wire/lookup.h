@@ -24,6 +24,7 @@
 #ifndef STAG_LOOKUP_H
 #define STAG_LOOKUP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,9 @@ struct lookup_msg {
 };
 
 void lookup_encode(const struct lookup_msg *m, uint8_t buf[LOOKUP_LEN]);
+
+bool lookup_is_number(
+	uint32_t qpn); /* may a queue pair that receives datagrams have this number? */
 
 /* Returns -EPROTO, and leaves *m alone, unless the len bytes are a message that a peer may send. */
 int lookup_decode(const uint8_t *buf, size_t len, struct lookup_msg *m);
