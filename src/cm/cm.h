@@ -10,7 +10,7 @@
  *   conn.c        one TCP connection on its way to a queue pair; conn.h has its parts
  *   negotiate.c   the outcome of two MPA frames; pure
  *   roce.c        what the messages of roce0 say, and what they make of a queue pair
- *   ud.h          ids of datagrams: lookups instead of connections
+ *   ud.h          ids of datagrams: lookups instead of connections, and multicast
  *
  * Locks: the engine lock protects everything here except the queues of the
  * event channels, which have a leaf lock each, and the count of events that the
@@ -358,6 +358,7 @@ struct cm_id {
 	struct lookup *lookup;		 /* CONNECTING */
 	struct lookup_listener *lookups; /* LISTENING */
 	struct lookup_request *request;	 /* REQUESTED */
+	struct list groups;		 /* of multicast */
 	uint32_t qkey;			 /* 0: none yet */
 
 	bool reuse, afonly, has_afonly, has_tos; /* options */

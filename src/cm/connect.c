@@ -336,6 +336,7 @@ void id_qp_gone(struct cm_id *id)
 	if (qp)
 		qp_set_events(qp, NULL, NULL);
 	timer_cancel(&id->first);
+	groups_detach(id);
 	id->has_qp = false;
 	if (id->face == FACE_ROCE) /* its connection does not depend on it */
 		return;

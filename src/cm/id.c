@@ -101,6 +101,7 @@ int id_create(struct rdma_event_channel *channel, void *context, enum rdma_port_
 	id->cm.ps = ps;
 	id->cm.qp_type = type;
 	id->face = cm_first_face();
+	list_init(&id->groups);
 	if (id->sync) {
 		err = cm_channel_open(&id->cm.channel);
 		if (err) {

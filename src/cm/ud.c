@@ -250,4 +250,5 @@ void ud_close(struct cm_id *id)
 	id->lookups = NULL;
 	if (id->request)
 		lookup_answer(id, &(struct lookup_msg){.status = LOOKUP_REJECTED});
+	groups_leave(id);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ud.h - ids of the datagram service (RDMA_PS_UDP) on roce0: lookups.
+ * ud.h - ids of the datagram service (RDMA_PS_UDP) on roce0: lookups, and multicast groups.
  *
  *   ud.c               what the rdma_* calls do for such an id
  *   lookup.c           the asking side of a lookup
  *   lookup_listener.c  a listener: strangers, their requests, and the answers
+ *   multicast.c        groups
  *
  * rdma_connect() does not connect: it asks the listener for a queue pair's number and Q_Key (on InfiniBand: SIDR). The
  * messages are in wire/lookup.h. They are datagrams of UDP, between the ports of the ids: so the port space is not that of
@@ -89,5 +90,10 @@ void lookup_forget(
 void lookup_listener_take(struct lookup_listener *l, const uint8_t *buf, size_t len,
 			  const struct sockaddr_storage *peer,
 			  const struct sockaddr_storage *local);
+
+/* ---- multicast.c ----------------------------------------------------------- */
+
+void groups_detach(struct cm_id *id); /* its queue pair is about to be destroyed */
+void groups_leave(struct cm_id *id);
 
 #endif
