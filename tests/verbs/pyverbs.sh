@@ -3,7 +3,7 @@
 #
 # pyverbs.sh STAG DEVICE - runs rdma-core's own tests, from Debian's python3-pyverbs, on a device.
 #
-# roce0: all of them but those of rdma_cm; pyverbs.md lists those that are skipped. stag0: left out are those of other transports, those that connect
+# roce0: all of them; pyverbs.md lists those that are skipped. stag0: left out are those of other transports, those that connect
 # queue pairs by GID and number, which iWARP cannot do, and the one that takes a write's completion as proof of its arrival,
 # which iWARP does not promise (RFC 5040 §5.5).
 set -euo pipefail
@@ -31,7 +31,6 @@ export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" PYTHONDONTWRITEBYTECODE=1
 cd "$tmp"
 
 on_roce0() {
-	rm tests/test_{,mlx5_}rdmacm.py # roce0 has no rdma_cm
 	"$stag" run --device roce -- "$python" "$here/rdma_core_tests.py" "$here/pyverbs.md" --dev roce0 -v
 }
 
