@@ -150,7 +150,7 @@ bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd)
 	if (!is_ours(pd->context))
 		return false;
 	face = face_of(pd->context);
-	if (face == id->face)
+	if (face == id->face || id->state == ID_REQUESTED)
 		return true;
 	if (id->state > ID_ROUTE_RESOLVED || !cm_has_face(face))
 		return false;

@@ -79,7 +79,10 @@ static int to_init(struct ibv_qp *qp)
 	return err ? -1 : 0;
 }
 
-/* Where ids may use both devices, an id that is not connecting yet takes the domain's. */
+/*
+ * Where ids may use both devices, an id that is not connecting yet takes the domain's. One that a peer's request made keeps
+ * the peer's: the domain may be the other device's (stagdv.h), so that a server needs only one.
+ */
 static int check_pd(struct cm_id *id, const struct ibv_pd *pd)
 {
 	bool fits;
@@ -113,6 +116,15 @@ static int check_qp_attr(struct rdma_cm_id *id, const struct ibv_qp_init_attr_ex
 	return 0;
 }
 
+/* The header's ibv_create_qp_ex() takes the domain's device if no other bit is set. */
+static void insist_on_device(struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS)
+		return;
+	attr->comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	attr->create_flags = 0;
+}
+
 static struct ibv_qp *create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp *qp;
@@ -120,7 +132,9 @@ static struct ibv_qp *create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_e
 
 	if (fill_cqs(id, attr))
 		return NULL;
-	qp = ibv_create_qp_ex(attr->pd->context, attr);
+	if (attr->pd->context != id->verbs)
+		insist_on_device(attr);
+	qp = ibv_create_qp_ex(id->verbs, attr);
 	if (!qp)
 		return NULL;
 	if (is_ud(to_cm_id(id)) ? !ud_to_rts(to_cm_id(id), qp) : !to_init(qp))
