@@ -214,11 +214,17 @@ int preload_self(int argc, char **argv)
 	return preload_program(again);
 }
 
+void preload_both_devices(void)
+{
+	setenv("STAG_DEVICE", "both", 0);
+}
+
 int preload_server(int argc, char **argv)
 {
 	char *again[argc + 2];
 	int rc;
 
+	preload_both_devices();
 	if (getenv("STAG_LOG_TIME"))
 		return preload_self(argc, argv);
 	setenv("STAG_LOG_TIME", "utc", 1);

@@ -33,7 +33,9 @@ int preload_set(const char *library); /* adds it to LD_PRELOAD; returns -errno *
 /* Executes this program again with the adapter. Returns 0 if the adapter is loaded already, -errno if it cannot be loaded. */
 int preload_program(char **argv);
 int preload_self(int argc, char **argv); /* likewise for a command of stag; argv[0] is its name */
-/* Likewise for a command that serves: log lines of the libraries, which read it when they are loaded, begin with the time. */
+/* Likewise for a command that serves: peers reach it on both devices of the adapter, unless STAG_DEVICE is set; log lines of the libraries, which read it when they are loaded, begin with the time. */
 int preload_server(int argc, char **argv);
+void preload_both_devices(
+	void); /* for a program that serves: unless STAG_DEVICE is set; before preload_program() */
 
 #endif

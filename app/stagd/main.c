@@ -115,6 +115,7 @@ static int run_stagd(int argc, char **argv)
 		return EXIT_OK;
 	}
 	library_prepare();
+	preload_both_devices();
 	if (!o.check && preload_program(argv) != 0)
 		return EXIT_FAILED;
 	rc = o.check ? check_config(o.config) : serve(o.config, &api_calls, o.json);

@@ -82,12 +82,15 @@ bool dv_shares(const struct ibv_context *context, const struct ibv_context *othe
 
 struct ibv_context *dv_open_first(const struct dv *dv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_device **list = ibv_get_device_list(NULL), *first = NULL;
 	struct ibv_context *context = NULL;
 
-	for (int i = 0; list && list[i] && !context; i++)
-		if (dv->is_supported(list[i]))
-			context = ibv_open_device(list[i]);
+	for (int i = 0; list && list[i]; i++)
+		if (dv->is_supported(list[i]) &&
+		    (!first || list[i]->transport_type == IBV_TRANSPORT_IWARP))
+			first = list[i];
+	if (first)
+		context = ibv_open_device(first);
 	if (list)
 		ibv_free_device_list(list);
 	return context;

@@ -51,7 +51,7 @@ const struct dv *dv_find(void);
  * `context`: it is the same device, or both are the software adapter's, which has two (stagdv.h).
  */
 bool dv_shares(const struct ibv_context *context, const struct ibv_context *other);
-/* Returns NULL if the adapter has no device. */
+/* Returns NULL if the adapter has no device. Of its two, prefers stag0, whose connections also forward and speak TLS. */
 struct ibv_context *dv_open_first(const struct dv *dv);
 
 #endif

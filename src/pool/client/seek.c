@@ -221,6 +221,9 @@ static void handle_tls_error(struct stag_pool *p, const struct seek_event *n)
 	const char *why = pool_tls_why(&p->conf.tls, n->status);
 	bool spoke = n->status == -EACCES || n->status == -EBADMSG;
 
+	if (!why && n->status == -EPROTONOSUPPORT)
+		why = "the node is on another device, or does not speak RDMA: choose the same on "
+		      "both sides (STAG_DEVICE)";
 	if (why)
 		p->nodes.refused =
 			pool_fail(spoke ? EACCES : EPROTO, "%s: %s", n->peer->address, why);

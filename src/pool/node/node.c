@@ -143,7 +143,10 @@ static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 	if (found)
 		return found;
 	list = rdma_get_devices(NULL);
-	found = list ? list[0] : NULL;
+	for (int i = 0; list && list[i]; i++) /* prefers stag0 to roce0, which does not forward */
+		if (!found || (dv_shares(found, list[i]) &&
+			       list[i]->device->transport_type == IBV_TRANSPORT_IWARP))
+			found = list[i];
 	if (list)
 		rdma_free_devices(list);
 	return found;
