@@ -425,7 +425,7 @@ void qp_to_reset(struct stag_qp *qp)
 	if (qp->rc)
 		rc_reset(qp);
 	else if (qp_is_roce(qp))
-		ud_moved(qp);
+		ud_moved(qp, IBV_QPS_RESET);
 	shots_orphan(qp);
 	qp_unlock_both(qp);
 	if (ended && qp->notify.events && qp->notify.events->disconnected)

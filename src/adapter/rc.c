@@ -123,7 +123,22 @@ void rc_check_drained(struct stag_qp *qp)
 		qp_async(qp, IBV_EVENT_SQ_DRAINED);
 }
 
-void rc_moved(struct stag_qp *qp)
+/* Requests are under way: begins to count the time. */
+static void watch(struct stag_qp *qp)
+{
+	struct rc *rc = qp->rc;
+
+	assert(qp_tx_locked(qp));
+	rc->watched = has_timeout(qp);
+	if (!rc->watched)
+		return;
+	rc->watched_timeout = qp->config.attr.timeout;
+	rc->tries = 0;
+	rc->seen = progress_of(qp);
+	timer_set(&rc->patience, clock_ns() + retry_ns(qp), on_patience);
+}
+
+void rc_moved(struct stag_qp *qp, enum ibv_qp_state from)
 {
 	struct rc *rc = qp->rc;
 
@@ -134,8 +149,11 @@ void rc_moved(struct stag_qp *qp)
 		rc->hold |= RC_HOLD_STATE;
 	if (qp->stream)
 		qp->link.ord = ord_of(qp);
-	rc->draining = qp->ibv.state == IBV_QPS_SQD;
+	if (from != IBV_QPS_SQD)
+		rc->draining = qp->ibv.state == IBV_QPS_SQD;
 	rc_check_drained(qp);
+	if (rc->watched && rc->watched_timeout != qp->config.attr.timeout)
+		watch(qp);
 	if (qp->ibv.state == IBV_QPS_RTS && qp->sq.put != qp->sq.get)
 		rc_posted(qp);
 }
@@ -153,12 +171,8 @@ void rc_posted(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (rc->hold & RC_HOLD_STATE)
 		return;
-	if (!rc->watched && has_timeout(qp)) {
-		rc->watched = true;
-		rc->tries = 0;
-		rc->seen = progress_of(qp);
-		timer_set(&rc->patience, clock_ns() + retry_ns(qp), on_patience);
-	}
+	if (!rc->watched)
+		watch(qp);
 	/* The state tells, not qp->tx: rc_detach() frees that a moment after it has looked for requests. */
 	if (atomic_load(&qp->state) == QP_IDLE)
 		reach_want(qp);

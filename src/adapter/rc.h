@@ -94,11 +94,12 @@ struct rc {
 	uint8_t *sink; /* payload that is dropped; rx_lock */
 
 	/* retries */
-	bool watched;		/* the timer runs; tx_lock */
-	struct timer patience;	/* engine */
-	unsigned tries;		/* timer periods without progress */
-	uint64_t seen;		/* progress at the last one */
-	_Atomic uint32_t heard; /* reads of the stream that brought something; streams */
+	bool watched;		 /* the timer runs, */
+	uint8_t watched_timeout; /* with this ACK timeout; tx_lock */
+	struct timer patience;	 /* engine */
+	unsigned tries;		 /* timer periods without progress */
+	uint64_t seen;		 /* progress at the last one */
+	_Atomic uint32_t heard;	 /* reads of the stream that brought something; streams */
 	bool farewell; /* in ERR, and the last message waits for room in the stream; tx_lock */
 	bool lost;     /* the stream has ended, and is to be closed; tx_lock */
 };
@@ -109,7 +110,8 @@ int rc_create(struct stag_qp *qp); /* RC and UC queue pairs */
 void rc_destroy(struct stag_qp *qp);
 void rc_stop(struct stag_qp *qp);  /* before RESET and destruction; under the engine lock */
 void rc_reset(struct stag_qp *qp); /* to RESET; under both locks */
-void rc_moved(struct stag_qp *qp); /* after a change of the state or of attributes; under tx_lock */
+/* after a change of the state or of attributes; under tx_lock */
+void rc_moved(struct stag_qp *qp, enum ibv_qp_state from);
 void rc_settle(struct stag_qp *qp);	       /* the same, under the engine lock only */
 void rc_posted(struct stag_qp *qp);	       /* requests were posted; under tx_lock */
 bool rc_is_draining(const struct stag_qp *qp); /* in SQD: are requests under way? Under tx_lock */

@@ -134,9 +134,9 @@ static int begin_move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int ma
 	if (from != to)
 		qp_show_state(qp, to);
 	if (qp->rc)
-		rc_moved(qp);
+		rc_moved(qp, from);
 	else
-		ud_moved(qp);
+		ud_moved(qp, from);
 	return err;
 }
 

@@ -133,7 +133,7 @@ static void start_over(struct stag_qp *qp)
 	atomic_store(&qp->progress.tx_blocked, false);
 }
 
-void ud_moved(struct stag_qp *qp)
+void ud_moved(struct stag_qp *qp, enum ibv_qp_state from)
 {
 	struct ud *ud = qp->ud;
 	enum ibv_qp_state state = qp->ibv.state;
@@ -146,7 +146,7 @@ void ud_moved(struct stag_qp *qp)
 					state == IBV_QPS_SQD || state == IBV_QPS_SQE);
 	if (state == IBV_QPS_RESET)
 		start_over(qp);
-	if (state == IBV_QPS_SQD && qp->config.attr.en_sqd_async_notify)
+	if (state == IBV_QPS_SQD && from != IBV_QPS_SQD && qp->config.attr.en_sqd_async_notify)
 		qp_async(qp, IBV_EVENT_SQ_DRAINED); /* no request is ever half sent */
 	if (state == IBV_QPS_RTR && atomic_load(&qp->state) == QP_IDLE) {
 		ud->mtu = 128u << gid_mtu();

@@ -113,7 +113,7 @@ void ud_destroy(struct stag_qp *qp);
 void ud_after_fork(struct stag_qp *qp);
 
 /* A UD queue pair goes to RTR, to RTS or back to RESET; in ERR qp_flush() is called as for others. Under tx_lock. */
-void ud_moved(struct stag_qp *qp);
+void ud_moved(struct stag_qp *qp, enum ibv_qp_state from);
 
 void ud_arm(
 	struct stag_qp

@@ -244,6 +244,26 @@ static void a_peer_in_err_does_not_answer(void **state)
 	expect_silence(p);
 }
 
+/* Also while requests are under way, whose time was counted in the old one. */
+static void a_shorter_timeout_counts_at_once(void **state)
+{
+	struct roce_pair *p = *state; /* 17 s */
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_SQD, .timeout = 10, .retry_cnt = 3};
+	uint64_t began;
+
+	exchange(p);
+	end_move(&p->a, IBV_QPS_SQD);
+	expect_event(&p->a, IBV_EVENT_SQ_DRAINED);
+	assert_int_equal(
+		ibv_modify_qp(p->a.qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT), 0);
+	end_move(&p->a, IBV_QPS_RTS);
+	assert_int_equal(ibv_destroy_qp(p->b.qp), 0);
+	p->b.qp = NULL;
+	began = clock_ns();
+	expect_silence(p);
+	assert_true(clock_ns() - began < 10 * NS_PER_S);
+}
+
 static void a_peer_that_was_destroyed_does_not_answer(void **state)
 {
 	struct roce_pair *p = reopen(state, &short_of_patience);
@@ -356,6 +376,7 @@ int main(void)
 		cmocka_unit_test(a_peer_that_does_not_exist_is_waited_for_in_vain),
 		cmocka_unit_test(a_peer_that_wants_another_does_not_answer),
 		TEST(a_peer_in_err_does_not_answer),
+		TEST(a_shorter_timeout_counts_at_once),
 		TEST(a_peer_that_was_destroyed_does_not_answer),
 		TEST(a_peer_that_was_reset_is_a_stranger),
 		TEST(a_stream_that_is_cut_while_idle_is_made_again),

@@ -320,6 +320,8 @@ static void sqd_finishes_what_was_begun_and_holds_the_rest(void **state)
 	assert_int_equal(ibv_modify_qp(p->a.qp, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
 			 0);
 	expect_event(&p->a, IBV_EVENT_SQ_DRAINED);
+	assert_int_equal(ibv_modify_qp(p->a.qp, &sqd, IBV_QP_STATE | IBV_QP_TIMEOUT), 0);
+	expect_no_event(&p->a); /* it was drained before */
 	post_op(&p->a, IBV_WR_RDMA_WRITE, 1, 0, 64, &p->b);
 	post_recv_(&p->a, 2, 0, 64);
 	post_send_(&p->b, 3, 0, 64); /* receives go on */
