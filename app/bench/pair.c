@@ -150,10 +150,11 @@ static void print_usage(const struct pair_case *cases)
 	fprintf(stderr,
 		"usage: %s CASE [options]\n"
 		"  -s SIZE     bytes per message        -l LIST    messages per post\n"
-		"  -n ITERS    round trips              -w WINDOW  operations in flight\n"
+		"  -n ITERS    round trips, queue pairs -w WINDOW  operations in flight\n"
 		"  -t SECS     length of the run        -i IDLE    further connections\n"
 		"  -a ADDRESS  where to connect         -c         CRC32C at both ends (raw TCP)\n"
 		"  -e          sleep in the kernel instead of polling\n"
+		"  -d DEVICE   connects queue pairs by number, without rdma_cm\n"
 		"  -p          the server's program does nothing (one-sided cases)\n"
 		"  -g          small messages from memory, not inline\n"
 		"  -r LISTEN:CONNECT  ports of the server and of a relay to it (raw TCP)\n"
@@ -171,7 +172,7 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:r:f:epcgj")) != -1) {
+	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:d:r:f:epcgj")) != -1) {
 		switch (opt) {
 		case 's':
 			options.size = strtoul(optarg, NULL, 0);
@@ -193,6 +194,9 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 			break;
 		case 'a':
 			options.address = optarg;
+			break;
+		case 'd':
+			options.device = optarg;
 			break;
 		case 'r':
 			options.relay = optarg;
@@ -251,7 +255,19 @@ const struct pair_case *pair_start(int argc, char **argv, const struct pair_case
 struct cost {
 	double cpu;
 	double wall;
+	uint64_t memory;
 };
+
+uint64_t pair_resident(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	unsigned long all, resident = 0;
+
+	if (!f || fscanf(f, "%lu %lu", &all, &resident) != 2)
+		pair_die("/proc/self/statm");
+	fclose(f);
+	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 static double cpu_seconds(void)
 {
@@ -349,6 +365,9 @@ static void report_json(const struct pair_case *c, const struct pair_phase *ph,
 	       "\"share\": %.3f",
 	       value_of(c, ph), unit_word(c->unit), mine->cpu / messages * 1e6,
 	       theirs->cpu / messages * 1e6, least_share(mine, theirs));
+	if (mine->memory)
+		printf(", \"bytes\": %.0f, \"server_bytes\": %.0f", (double)mine->memory / messages,
+		       (double)theirs->memory / messages);
 	if (is_latency(c->unit)) {
 		fputs(", \"latency_us\": {", stdout);
 		for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++)
@@ -392,6 +411,7 @@ static void run_phase(const struct pair_case *c, struct pair_phase *ph, void (*p
 	do_phase(c, ph);
 	mine.cpu = cpu_seconds() - mine.cpu;
 	mine.wall = (double)(clock_ns() - start) / NS_PER_S;
+	mine.memory = ph->memory;
 	pair_meet(progress);
 	if (pair_is_server)
 		pair_tell(&mine, sizeof(mine));

@@ -19,7 +19,7 @@
 /* Options of the command line; a program ignores those that it does not need. */
 struct pair_options {
 	size_t size;	     /* -s bytes a message */
-	size_t iters;	     /* -n round trips of a latency case */
+	size_t iters;	     /* -n round trips of a latency case; queue pairs of "many" */
 	double secs;	     /* -t length of a bandwidth or rate case */
 	size_t window;	     /* -w operations in flight; 0 = by size */
 	size_t list;	     /* -l work requests a post */
@@ -28,6 +28,7 @@ struct pair_options {
 	bool passive;	     /* -p the server's program does nothing at all */
 	bool crc;	     /* -c CRC32C at both ends (raw TCP) */
 	bool no_inline;	     /* -g small messages gathered from memory, not inline */
+	const char *device;  /* -d connect queue pairs by number, without rdma_cm, on this device */
 	const char *address; /* -a where to listen and connect */
 	const char *
 		relay; /* -r LISTEN:CONNECT ports of the two sides, with a relay between (raw TCP) */
@@ -54,6 +55,7 @@ struct pair_phase {
 	uint64_t ops;
 	uint64_t ns;
 	uint32_t *samples; /* ns each, room for iters */
+	uint64_t memory;   /* bytes that this side has in addition, at most; 0: not measured */
 };
 
 struct pair_case {
@@ -88,6 +90,8 @@ void pair_meet(void (*progress)(void));
 
 /* Page-aligned, touched memory. */
 void *pair_memory(size_t len);
+
+uint64_t pair_resident(void); /* bytes of memory that the process has */
 
 /* Operations in flight: as given, or 16 from 1 MiB up and 64 below. */
 size_t pair_window(void);

@@ -3,7 +3,8 @@
  * part_verbs.c - bandwidth, latency and rates of RDMA, as a program of verbs sees them.
  *
  * A plain consumer of verbs and librdmacm. Under "stag run" it measures the
- * software adapter; with -a ADDRESS, whatever adapter has that address.
+ * software adapter; with -a ADDRESS, whatever adapter has that address; with -d DEVICE, that
+ * device, without rdma_cm.
  *
  * Work requests are prepared once and posted again and again, so that what is
  * timed is the adapter. Each signalled request carries in its wr_id how many
@@ -426,6 +427,44 @@ static void serve_connect(struct pair_phase *ph)
 	} while (!last);
 }
 
+/* ---- many queue pairs ---- */
+
+/* Both sides begin at once. Each queue pair carries a word, so that all connections are made. */
+static void use_each(struct ibv_qp **qps, size_t n)
+{
+	uint64_t all = lane.done + n;
+
+	for (size_t i = 0; i < n; i++) {
+		lane.qp = qps[i];
+		write_word(1, offsetof(struct lane_words, source));
+	}
+	while (lane.done < all)
+		wait_some();
+	pair_meet(NULL);
+}
+
+static void drive_many(struct pair_phase *ph)
+{
+	size_t n = ph->iters;
+	struct ibv_qp **qps = calloc(n, sizeof(*qps)), *first = lane.qp;
+	uint64_t before = pair_resident(), start = clock_ns();
+
+	if (!options.device || !qps)
+		pair_die("many queue pairs are connected by number: -d");
+	number_connect(qps, n, n);
+	pair_meet(NULL); /* the peer's are ready */
+	use_each(qps, n);
+	ph->ops = n;
+	ph->ns = clock_ns() - start;
+	ph->memory = pair_resident() - before;
+	pair_meet(NULL);
+	for (size_t i = 0; i < n; i++)
+		if (ibv_destroy_qp(qps[i]))
+			pair_die("ibv_destroy_qp");
+	lane.qp = first;
+	free(qps);
+}
+
 static const struct pair_case cases[] = {
 	{"write_bw", PAIR_BANDWIDTH, prepare_writes, drive_window, serve_until_stopped,
 	 PAIR_ONE_SIDED},
@@ -440,6 +479,7 @@ static const struct pair_case cases[] = {
 	 PAIR_ONE_SIDED},
 	{"send_rate", PAIR_RATE, prepare_sends, drive_send_rate, serve_send_rate, PAIR_TWO_SIDED},
 	{"connect", PAIR_PER_SECOND, NULL, drive_connect, serve_connect, PAIR_TWO_SIDED},
+	{"many", PAIR_PER_SECOND, NULL, drive_many, drive_many, PAIR_TWO_SIDED},
 	{.name = NULL},
 };
 

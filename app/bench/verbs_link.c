@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * verbs_link.c - one measured connection between the two sides, over rdma_cm.
+ * verbs_link.c - one measured connection between the two sides, over rdma_cm, or by queue pair number (verbs_number.c).
  *
  * Sets it up and tears it down. part_verbs.c transfers data over it.
  */
@@ -56,7 +56,7 @@ static void expect_event(enum rdma_cm_event_type want)
 }
 
 /* The first connection determines the device; all later ones share its objects. */
-static void open_device(struct ibv_context *dev)
+void lane_use(struct ibv_context *dev)
 {
 	struct ibv_device_attr attr;
 	size_t idle = options.idle;
@@ -79,20 +79,26 @@ static void open_device(struct ibv_context *dev)
 		pair_die("ibv_req_notify_cq");
 }
 
-static void create_qp(struct rdma_cm_id *id, bool measured)
+struct ibv_qp_init_attr lane_attributes(bool measured)
 {
-	struct ibv_qp_init_attr attr = {
+	return (struct ibv_qp_init_attr){
 		.qp_type = IBV_QPT_RC,
+		.send_cq = lane.cq,
+		.recv_cq = lane.cq,
 		.cap = {.max_send_wr = measured ? SEND_DEPTH : 16,
 			.max_recv_wr = measured ? RECV_DEPTH : 16,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
 			.max_inline_data = INLINE_MAX},
 	};
+}
 
-	open_device(id->verbs);
-	attr.send_cq = lane.cq;
-	attr.recv_cq = lane.cq;
+static void create_qp(struct rdma_cm_id *id, bool measured)
+{
+	struct ibv_qp_init_attr attr;
+
+	lane_use(id->verbs);
+	attr = lane_attributes(measured);
 	if (rdma_create_qp(id, lane.pd, &attr))
 		pair_die("rdma_create_qp");
 }
@@ -241,9 +247,8 @@ static void exchange_addresses(void)
 	pair_hear(&lane.remote, sizeof(lane.remote));
 }
 
-void lane_open(void)
+static void open_by_cm(void)
 {
-	raise_descriptor_limit();
 	lane.events = rdma_create_event_channel();
 	if (!lane.events)
 		pair_die("rdma_create_event_channel");
@@ -254,6 +259,15 @@ void lane_open(void)
 		pair_hear(&lane.port, sizeof(lane.port));
 	}
 	connect_all();
+}
+
+void lane_open(void)
+{
+	raise_descriptor_limit();
+	if (options.device)
+		number_open();
+	else
+		open_by_cm();
 	register_memory();
 	exchange_addresses();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs_link.h - one measured connection between the two sides, over rdma_cm.
+ * verbs_link.h - one measured connection between the two sides.
  *
  * Public verbs and librdmacm only: it runs on any adapter.
  */
@@ -8,6 +8,7 @@
 #define STAG_APP_BENCH_VERBS_LINK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
@@ -38,6 +39,7 @@ struct verbs_link {
 	struct rdma_cm_id *listener; /* server only */
 	uint16_t port;
 	struct rdma_cm_id **ids; /* the measured one is in the middle of the idle ones */
+	struct ibv_qp **qps;	 /* the same without rdma_cm */
 	struct ibv_qp *qp;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel; /* with -e */
@@ -57,6 +59,10 @@ struct verbs_link {
 
 extern struct verbs_link lane;
 
+/* Creates what all queue pairs of the device share, once. */
+void lane_use(struct ibv_context *dev);
+struct ibv_qp_init_attr lane_attributes(bool measured);
+
 /* Both sides: connect, register, exchange addresses. */
 void lane_open(void);
 
@@ -66,5 +72,14 @@ struct rdma_cm_id *lane_accept(char *flag);
 
 /* Waits until the peer disconnects (the client begins), and frees the id. */
 void lane_disconnect(struct rdma_cm_id *id);
+
+/* ---- verbs_number.c: without rdma_cm, on options.device ---- */
+
+void number_open(void); /* the measured queue pair, and the idle ones */
+/*
+ * Both sides: create n queue pairs, and connect each to its counterpart of the other side. Nothing is sent: an adapter may
+ * make the connection when there is something to send.
+ */
+void number_connect(struct ibv_qp **qps, size_t n, size_t measured);
 
 #endif
