@@ -460,22 +460,56 @@ void rx_read_on(struct stag_qp *qp)
 }
 
 /*
- * A thread that polls the queue pair will poll again, and may answer before: the acknowledgement goes with the answer, or
- * at the first poll that finds nothing.
+ * Has the poller found nothing to read? A few requests are acknowledged at once then: the requester may wait. If there are
+ * more, it asks when it wants to know.
  */
-static bool may_be_lazy(const struct stag_qp *qp, bool any)
+static bool is_idle(struct rc *rc, bool any)
+{
+	rc->lulls = any ? 0 : rc->lulls + 1;
+	return !any && (rc_unacknowledged(rc) < RC_ASK_REQUESTS || rc->lulls >= RC_LULLS);
+}
+
+/*
+ * A thread that polls the queue pair will poll again, and may answer before: the acknowledgement goes with the answer, or
+ * at a poll that finds nothing.
+ */
+static bool may_be_lazy(struct stag_qp *qp, bool any)
 {
 	const struct stag_cq *cq;
-	const struct rc *rc = qp->rc;
+	struct rc *rc = qp->rc;
 
-	if (!any)
+	if (is_idle(rc, any) || rc->asked || rc_unacknowledged(rc) >= RC_LAZY_ACKS)
 		return false;
 	atomic_thread_fence(memory_order_seq_cst); /* see rc_flush_acks() */
 	cq = atomic_load_explicit(&qp->progress.claimed_by, memory_order_relaxed);
-	return cq && atomic_load_explicit(&cq->claim, memory_order_relaxed) == CLAIM_POLLER &&
-	       atomic_load_explicit(&rc->executed, memory_order_relaxed) -
-			       __atomic_load_n(&rc->ack_sent, __ATOMIC_RELAXED) <
-		       RC_LAZY_ACKS;
+	return cq && atomic_load_explicit(&cq->claim, memory_order_relaxed) == CLAIM_POLLER;
+}
+
+/* A requester often goes on as soon as it is acknowledged. */
+static void expect_more(struct stag_qp *qp)
+{
+	if (!atomic_load_explicit(&qp->progress.claimed_by, memory_order_relaxed))
+		engine_note_asked();
+}
+
+static void send_pending(struct stag_qp *qp)
+{
+	qp->rx->kick_tx = false;
+	lock_acquire(&qp->tx_lock);
+	qp_tx_run(qp);
+	lock_release(&qp->tx_lock);
+}
+
+/* The requester wants to go on while this side reads the rest. */
+static void acknowledge_if_asked(struct stag_qp *qp)
+{
+	if (!qp->rc->asked)
+		return;
+	qp->rc->asked = false;
+	if (!rc_ack_is_due(qp->rc) || qp->rx->stopped)
+		return;
+	expect_more(qp);
+	send_pending(qp);
 }
 
 static bool rx_run(struct stag_qp *qp, bool full)
@@ -496,22 +530,22 @@ static bool rx_run(struct stag_qp *qp, bool full)
 		any = true;
 		if (!note_outcome(qp, handle_received(qp)))
 			break;
+		if (qp->rc)
+			acknowledge_if_asked(qp);
 	}
 	if (qp->rc && any)
 		atomic_fetch_add_explicit(&qp->rc->heard, 1, memory_order_relaxed);
-	if (qp->rc && rc_ack_is_due(qp->rc) && !may_be_lazy(qp, any))
+	if (qp->rc && rc_ack_is_due(qp->rc) && !may_be_lazy(qp, any)) {
 		rx->kick_tx = true;
+		expect_more(qp);
+	}
 	rx_read_on(qp);
 	if (qp->storage.peer)
 		rx_store_dry(qp);
 	if (rx->mirroring.kick.region)
 		rx_mirror_kick(qp);
-	if (rx->kick_tx && !rx->stopped) {
-		rx->kick_tx = false;
-		lock_acquire(&qp->tx_lock);
-		qp_tx_run(qp);
-		lock_release(&qp->tx_lock);
-	}
+	if (rx->kick_tx && !rx->stopped)
+		send_pending(qp);
 	return any;
 }
 

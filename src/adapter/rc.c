@@ -190,6 +190,9 @@ void rc_attached(struct stag_qp *qp)
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	rc->framed = rc->acked = rc->ack_sent = rc->promised = 0;
 	rc->ack_idx = qp->sq.tx;
+	rc->unasked = 0;
+	rc->unasked_bytes = 0;
+	rc->asked = false;
 	atomic_store(&rc->executed, 0);
 	atomic_fetch_add(&rc->heard, 1);
 	rc->hold &= ~(unsigned)RC_HOLD_RNR;

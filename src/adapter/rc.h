@@ -38,6 +38,11 @@ struct wqe;
 #define RC_NO_EVENT ((enum ibv_event_type) - 1)
 #define RC_LAZY_ACKS                                                                               \
 	64 /* requests that a polling thread may leave unacknowledged until its next poll */
+/* What one acknowledgement is asked for, at least: it costs as much as a few short requests. */
+#define RC_ASK_REQUESTS 8
+#define RC_ASK_BYTES	32768
+/* Polls in a row without a byte, after which so many requests are acknowledged that the requester has not asked for. */
+#define RC_LULLS 24
 /*
  * Threads answer, not hardware: a shorter ACK timeout is taken as this one. While there is a stream, the peer's host is
  * alive, and its threads may be waiting for a processor.
@@ -73,12 +78,14 @@ struct rc {
 	struct reach reach; /* engine lock */
 
 	/* as requester; tx_lock */
-	unsigned hold;	   /* enum rc_hold */
-	uint32_t framed;   /* number of the last request that was framed */
-	uint32_t acked;	   /* of the last one that was acknowledged */
-	uint32_t ack_idx;  /* SQ index: all before it are acknowledged */
-	uint32_t promised; /* segments that must follow the last one (RDMAP_RSV_FULL_NEXT) */
-	bool draining;	   /* in SQD, and SQ_DRAINED has not been raised */
+	unsigned hold;		/* enum rc_hold */
+	uint32_t framed;	/* number of the last request that was framed */
+	uint32_t acked;		/* of the last one that was acknowledged */
+	uint32_t ack_idx;	/* SQ index: all before it are acknowledged */
+	uint32_t promised;	/* segments that must follow the last one (RDMAP_RSV_FULL_NEXT) */
+	bool draining;		/* in SQD, and SQ_DRAINED has not been raised */
+	uint32_t unasked;	/* requests since the last one with RDMAP_RSV_ASK, */
+	uint64_t unasked_bytes; /* and their payload */
 	uint16_t peer_ird;
 	struct rc_rnr rnr;
 	struct rc_words words;
@@ -88,6 +95,8 @@ struct rc {
 		executed; /* number of the last request that was carried out; written under rx_lock */
 	uint32_t ack_sent;	  /* of the last one that we acknowledged; tx_lock */
 	bool dropping;		  /* until RESUME; UC: until the message ends; rx_lock */
+	bool asked;		  /* an acknowledgement is not to wait; rx_lock */
+	unsigned lulls;		  /* polls in a row that found nothing; rx_lock */
 	struct srq_waiter waiter; /* the same with an SRQ; srq->lock */
 	struct rwqe *kept;	  /* the receive of a message that was cut off, or NULL; rx_lock */
 	bool has_kept;
@@ -128,6 +137,11 @@ void rc_fail_oldest(struct stag_qp *qp, enum ibv_wc_status status); /* to ERR; u
 /* ---- rc_ack.c ---- */
 
 void rc_framed(struct stag_qp *qp, struct wqe *w); /* numbers a request; under tx_lock */
+/*
+ * Is the present request, whose last segment is being framed, to be acknowledged soon (RDMAP_RSV_ASK)? Call it once for
+ * each request.
+ */
+bool rc_asks(struct stag_qp *qp, const struct wqe *w);
 /* Frames a control message if one is due. Returns false if none is, or none may go now. */
 bool rc_frame_word(struct stag_qp *qp);
 bool rc_words_are_due(const struct stag_qp *qp); /* under tx_lock */
@@ -147,11 +161,16 @@ static inline void rc_executed(struct rc *rc)
 			      memory_order_release);
 }
 
+static inline uint32_t rc_unacknowledged(const struct rc *rc)
+{
+	return atomic_load_explicit(&rc->executed, memory_order_relaxed) -
+	       __atomic_load_n(&rc->ack_sent, __ATOMIC_RELAXED);
+}
+
 /* Is there something to acknowledge? */
 static inline bool rc_ack_is_due(const struct rc *rc)
 {
-	return atomic_load_explicit(&rc->executed, memory_order_relaxed) !=
-	       __atomic_load_n(&rc->ack_sent, __ATOMIC_RELAXED);
+	return rc_unacknowledged(rc) != 0;
 }
 
 /* ---- rc_rnr.c ---- */

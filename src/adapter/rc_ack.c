@@ -4,6 +4,11 @@
  *
  * A control message may go between the segments of a longer one, but not where the peer was promised a segment
  * (RDMAP_RSV_FULL_NEXT): while one is due, no more is promised.
+ *
+ * A responder whose thread polls leaves acknowledgements until it has something to say, or nothing to read (may_be_lazy()
+ * in qp_rx.c). A program that keeps several requests under way would wait for that with an empty send queue. So the
+ * requester asks for an acknowledgement when half of the posted requests are framed: it comes while the other half is
+ * under way.
  */
 #include "adapter/rc.h"
 
@@ -20,6 +25,24 @@ void rc_framed(struct stag_qp *qp, struct wqe *w)
 {
 	assert(qp_tx_locked(qp));
 	w->number = ++qp->rc->framed;
+}
+
+bool rc_asks(struct stag_qp *qp, const struct wqe *w)
+{
+	struct rc *rc = qp->rc;
+	uint32_t posted = qp->sq.put - qp->sq.get;
+
+	assert(qp_tx_locked(qp));
+	rc->unasked++;
+	rc->unasked_bytes += w->length;
+	/* One that is alone is acknowledged with the answer, if there is one. */
+	if (posted < 2 || 2 * rc->unasked < posted)
+		return false;
+	if (rc->unasked < RC_ASK_REQUESTS && rc->unasked_bytes < RC_ASK_BYTES)
+		return false;
+	rc->unasked = 0;
+	rc->unasked_bytes = 0;
+	return true;
 }
 
 /* Requests may complete by their response before they are acknowledged. */

@@ -333,8 +333,10 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 /* A request of the peer has been carried out. */
 static void note_executed(struct stag_qp *qp)
 {
-	if (qp->rc && !qp_is_uc(qp))
-		rc_executed(qp->rc);
+	if (!qp->rc || qp_is_uc(qp))
+		return;
+	rc_executed(qp->rc);
+	qp->rc->asked |= qp->rx->h.rsv & RDMAP_RSV_ASK;
 }
 
 /*

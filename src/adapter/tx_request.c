@@ -222,12 +222,22 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 	struct fpdu f = fpdu_begin(tx, &h);
 	uint8_t *p = fpdu_own_payload(tx, &f, RDMAP_IMM_LEN);
 
+	if (qp->rc && rc_asks(qp, w))
+		h.rsv |= RDMAP_RSV_ASK;
 	memset(p, 0, RDMAP_IMM_LEN);
 	memcpy(p, &w->imm_or_inv, sizeof(w->imm_or_inv)); /* already in network order */
 	fpdu_end(qp, &f, &h);
 	tx->msn[QN_SEND]++;
 	tx->imm_due = false;
 	request_framed(qp, w);
+}
+
+/* Returns the reserved bits of a request's last segment. */
+static uint8_t last_bits(struct stag_qp *qp, const struct wqe *w)
+{
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		return RDMAP_RSV_IMM;
+	return rc_asks(qp, w) ? RDMAP_RSV_ASK : 0;
 }
 
 /*
@@ -261,8 +271,8 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	}
 	tx->off += (uint32_t)f.payload;
 	h.last = tx->off == w->length;
-	if (qp->rc && h.last && w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-		h.rsv |= RDMAP_RSV_IMM;
+	if (qp->rc && h.last)
+		h.rsv |= last_bits(qp, w);
 	if (h.tagged && w->num_sge <= 1 && f.pieces <= 1)
 		tx_promise_full(qp, &h, w->length - tx->off);
 	fpdu_end(qp, &f, &h);

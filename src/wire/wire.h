@@ -347,7 +347,8 @@ static inline uint32_t rdmap_escape_ulp(enum rdmap_subtype subtype)
  */
 #define RDMAP_RSV_SE	    0x10
 #define RDMAP_RSV_IMM	    0x10 /* roce0, the last segment of a write: its immediate follows */
-#define RDMAP_RSV_FULL_NEXT 0x20
+#define RDMAP_RSV_ASK	    0x20 /* roce0, the last segment of a request: acknowledge it soon */
+#define RDMAP_RSV_FULL_NEXT 0x20 /* any other segment */
 #define RDMAP_RSV_FULL_RUN  0x30
 #define RDMAP_FULL_RUN	    7
 
