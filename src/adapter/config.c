@@ -120,6 +120,7 @@ static void read_environment(void)
 {
 	cfg = (struct stag_config){
 		.crc = env_bool("STAG_CRC", true),
+		.crc_near = env_bool("STAG_CRC", false),
 		.markers = env_bool("STAG_MARKERS", false),
 		.extensions = env_bool("STAG_EXTENSIONS", true),
 		.one_shot = env_word("STAG_ONE_SHOT", shot_words, 4, SHOT_OPCODES),

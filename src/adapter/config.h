@@ -12,7 +12,8 @@
 #include "wire/wire.h"
 
 struct stag_config {
-	bool crc;	 /* STAG_CRC: ask for CRCs (default on) */
+	bool crc;	 /* STAG_CRC: ask for CRCs (default on), */
+	bool crc_near;	 /* on roce0 also within this machine: only if it was set to on */
 	bool markers;	 /* STAG_MARKERS: ask the peer for markers (default off) */
 	bool extensions; /* STAG_EXTENSIONS: offer the stag extensions (default on) */
 	/*

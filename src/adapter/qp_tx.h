@@ -173,6 +173,8 @@ bool tx_is_ask(const struct stag_qp *qp, const struct wqe *w);
 bool tx_is_asking(const struct stag_qp *qp);
 
 /* tx_response.c */
+/* Returns room for a copy that does not change between the CRC and the kernel's read, or NULL. */
+uint8_t *tx_bounce_room(struct qp_tx *tx, size_t len);
 /* Copies data beside the batch. Returns false if there is no room. */
 bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
 		    const struct ddp_hdr *h);

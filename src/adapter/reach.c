@@ -73,6 +73,12 @@ static union ibv_gid sgid_of(const struct stag_qp *qp, uint32_t *ifindex)
 	return e.gid;
 }
 
+/* What stays on this machine is not damaged on the way. */
+static bool wants_crc(const struct stag_qp *qp)
+{
+	return gid_is_local(dgid_of(qp)) ? config()->crc_near : config()->crc;
+}
+
 /* Says the same each time, until the epoch changes. */
 static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 {
@@ -83,7 +89,7 @@ static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 	*h = (struct hello){
 		.kind = kind,
 		.type = qp_is_uc(qp) ? HELLO_UC : HELLO_RC,
-		.flags = config()->crc ? HELLO_CRC : 0,
+		.flags = wants_crc(qp) ? HELLO_CRC : 0,
 		.caps = CAPS,
 		.ird = a->max_dest_rd_atomic,
 		.ord = a->max_rd_atomic,
@@ -161,15 +167,22 @@ static void record_hellos(struct stag_qp *qp, struct stream *s, const struct hel
 	trace_hellos(s->trace, initiator ? &mine : peer, initiator ? peer : &mine);
 }
 
-/* Takes the socket over, or closes it. */
+/*
+ * Takes the socket over, or closes it.
+ *
+ * With CRC, headers have no sums of their own: whole frames are staged and checked before a byte is placed, and copied
+ * before they are summed. Programs written for InfiniBand may let several queue pairs write to the same bytes, or change
+ * what they are sending (perftest does both): the sum of bytes in their place would not be that of the frame.
+ */
 static bool attach(struct stag_qp *qp, int fd, const struct hello *peer, bool initiator)
 {
+	bool crc = wants_crc(qp) || (peer->flags & HELLO_CRC);
 	struct qp_link link = {
 		.initiator = initiator,
-		.crc = config()->crc || (peer->flags & HELLO_CRC),
+		.crc = crc,
 		.mpa_rev = 2,
 		.stag_peer = true,
-		.caps = CAPS & peer->caps,
+		.caps = CAPS & peer->caps & ~(crc ? MPA_EXT_SUM : 0u),
 		.one_shot = CAPS & peer->caps & MPA_EXT_ONE_SHOT ? SHOT_OPCODES : SHOT_NONE,
 		.ird = qp->config.attr.max_dest_rd_atomic,
 		.ord = 1,

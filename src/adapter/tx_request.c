@@ -97,6 +97,30 @@ static void fetch_next_message(const struct stag_qp *qp)
 		__builtin_prefetch((void *)(uintptr_t)(w->sge[0].addr + i));
 }
 
+/*
+ * Adds a piece of payload to the batch. On roce0, which has programs that change what they are sending, the CRC needs a
+ * copy. Returns false if there is no room for one.
+ */
+static bool add_piece(struct stag_qp *qp, struct key_map *map)
+{
+	struct qp_tx *tx = qp->tx;
+	uint8_t *copy;
+
+	if (!qp->rc || !qp->link.crc) {
+		for (unsigned i = 0; i < map->n; i++)
+			tx_foreign_bytes(tx, &map->iov[i]);
+		tx_keep_refs(tx, map, FOR_US);
+		return true;
+	}
+	copy = tx_bounce_room(tx, map->len);
+	if (copy) {
+		tx_copy_pieces(copy, map);
+		tx_foreign_bytes(tx, &(struct iovec){copy, map->len});
+	}
+	key_put(map);
+	return copy;
+}
+
 /* Refers to up to want bytes; fewer if there is no room for more pieces, or no hazard cell. */
 static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
@@ -119,9 +143,8 @@ static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want
 		if (fault != KEY_OK)
 			return fault;
 		f->pieces += (int)map.slot[0]->nseg;
-		for (unsigned i = 0; i < map.n; i++)
-			tx_foreign_bytes(tx, &map.iov[i]);
-		tx_keep_refs(tx, &map, FOR_US);
+		if (!add_piece(qp, &map))
+			return KEY_BUSY;
 		f->payload += map.len;
 		tx->sge_off += (uint32_t)map.len;
 		want -= map.len;

@@ -16,8 +16,7 @@
 #include "adapter/rc.h"
 #include "adapter/store_peer.h"
 
-/* Returns room for a copy that does not change between the CRC and the kernel's read, or NULL. */
-static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
+uint8_t *tx_bounce_room(struct qp_tx *tx, size_t len)
 {
 	uint8_t *p;
 
@@ -33,7 +32,7 @@ static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
 		    const struct ddp_hdr *h)
 {
-	uint8_t *copy = bounce_room(qp->tx, map->len);
+	uint8_t *copy = tx_bounce_room(qp->tx, map->len);
 
 	assert(qp_tx_locked(qp));
 	if (!copy)
