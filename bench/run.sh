@@ -4,6 +4,8 @@
 # run.sh - functions that the runners of benchmarks share: network namespace, waiting for a quiet
 # machine, tables. To be sourced with these set: self, here, args, cc, build, reps, patience.
 
+export STAG_DEVICE=${STAG_DEVICE:-iwarp} # the device of stag's services, which the figures are about
+
 say() { echo "bench/$(basename "$self"): $*" >&2; }
 die() { say "$*"; exit 2; }
 usage() { sed -n '4,/^set -u/s/^# \{0,1\}//p' "$self"; }

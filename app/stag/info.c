@@ -247,30 +247,32 @@ static struct ibv_device *device_of_address(struct sockaddr *addr)
 	return device;
 }
 
-static json_t *find_device(json_t *devices, const char *name)
+static bool is_software(const json_t *device)
 {
-	json_t *device;
-	size_t i;
-
-	json_array_foreach (devices, i, device)
-		if (!strcmp(json_string_value(json_object_get(device, "name")), name))
-			return device;
-	return NULL;
+	return !strcmp(json_string_value(json_object_get(device, "kind")), "software");
 }
 
+/* Both devices of the software adapter have all its addresses; the connection manager names one of them. */
 static void add_address(json_t *devices, const struct ifaddrs *a)
 {
 	struct ibv_device *d = device_of_address(a->ifa_addr);
-	json_t *device = d ? find_device(devices, ibv_get_device_name(d)) : NULL;
 	const void *raw = a->ifa_addr->sa_family == AF_INET
 				  ? (const void *)&((struct sockaddr_in *)a->ifa_addr)->sin_addr
 				  : (const void *)&((struct sockaddr_in6 *)a->ifa_addr)->sin6_addr;
+	bool ours = d && dv.is_supported(d);
 	char text[INET6_ADDRSTRLEN];
+	json_t *device;
+	size_t i;
 
-	if (!device || !inet_ntop(a->ifa_addr->sa_family, raw, text, sizeof(text)))
+	if (!d || !inet_ntop(a->ifa_addr->sa_family, raw, text, sizeof(text)))
 		return;
-	json_array_append_new(json_object_get(device, "addresses"),
-			      json_pack("{s:s s:s}", "address", text, "interface", a->ifa_name));
+	json_array_foreach (devices, i, device)
+		if (ours ? is_software(device)
+			 : !strcmp(json_string_value(json_object_get(device, "name")),
+				   ibv_get_device_name(d)))
+			json_array_append_new(
+				json_object_get(device, "addresses"),
+				json_pack("{s:s s:s}", "address", text, "interface", a->ifa_name));
 }
 
 static void add_addresses(json_t *devices)
@@ -432,6 +434,7 @@ static int start_again(const char *chosen, bool as_json)
 	if (preload_find(chosen, library, sizeof(library)) || preload_set(library))
 		return EXIT_FAILED;
 	setenv(AGAIN, library, 1);
+	setenv("STAG_DEVICE", "both", 0);
 	execv("/proc/self/exe", args);
 	complain("cannot execute stag again: %s", strerror(errno));
 	return EXIT_FAILED;

@@ -104,9 +104,9 @@ static void list_congestion_controls(struct cli_words *w, char *const *args)
 static const struct cli_option run_table[] = {
 	{"device", .value = "iwarp|roce|both",
 	 CLI_WORD_AT(struct run_options, device, "iwarp roce both"),
-	 .help = "what the program sees: stag0, an iWARP adapter (iwarp); roce0, a RoCE adapter, "
-		 "by "
-		 "verbs and in /sys; or both (iwarp)"},
+	 .help = "what the program sees: roce0, a RoCE adapter, by verbs and in /sys (roce); "
+		 "stag0, an iWARP adapter, which also speaks with siw and hardware (iwarp); or "
+		 "both (roce; iwarp with options that only iWARP has, and with TLS)"},
 	{"trace", .value = "FILE", CLI_FILE_AT(struct run_options, trace),
 	 .help = "write what passes the adapter to FILE as pcapng, which Wireshark and tshark "
 		 "show message by message; %p in it becomes the process id. Each process writes a "
@@ -222,19 +222,45 @@ static int set_variables(const struct run_options *options)
 	return rc;
 }
 
-/* roce0 has no TLS: a program that is to be encrypted gets stag0. */
+static bool is_set(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value;
+}
+
+static bool tls_is(const char *mode)
+{
+	return strcasecmp(getenv("STAG_TLS"), mode) == 0;
+}
+
+/* Does the user ask for what roce0 lacks, TLS, or for what is about the bytes of iWARP? */
+static bool wants_iwarp(void)
+{
+	static const char *const of_iwarp[] = {"STAG_MARKERS", "STAG_EXTENSIONS", "STAG_ONE_SHOT",
+					       "STAG_P2P", "STAG_MPA_REV"};
+
+	if (is_set("STAG_TLS") && !tls_is("off"))
+		return true;
+	for (size_t i = 0; i < sizeof(of_iwarp) / sizeof(*of_iwarp); i++)
+		if (is_set(of_iwarp[i]))
+			return true;
+	return false;
+}
+
 static int choose_face(void)
 {
-	const char *tls = getenv("STAG_TLS"), *device = getenv("STAG_DEVICE");
+	const char *device = getenv("STAG_DEVICE");
 
-	if (!tls || !*tls || strcasecmp(tls, "off") == 0)
-		return EXIT_OK;
-	if (!device || !*device)
-		return setenv("STAG_DEVICE", "iwarp", 1) == 0 ? EXIT_OK : EXIT_FAILED;
-	if (strcasecmp(device, "iwarp") == 0 || strcasecmp(tls, "allowed") == 0)
+	if (!is_set("STAG_DEVICE")) /* most programs accept a RoCE adapter */
+		return setenv("STAG_DEVICE", wants_iwarp() ? "iwarp" : "roce", 1) == 0
+			       ? EXIT_OK
+			       : EXIT_FAILED;
+	if (!is_set("STAG_TLS") || tls_is("off") || tls_is("allowed") ||
+	    strcasecmp(device, "iwarp") == 0)
 		return EXIT_OK;
 	complain("TLS is required, and roce0 has none: --device %s cannot be used with --tls %s",
-		 device, tls);
+		 device, getenv("STAG_TLS"));
 	return EXIT_USAGE;
 }
 

@@ -63,7 +63,7 @@ export STAG_FIRST_DELAY=200
 # stag_run CRC TRACE PROGRAM...: the shell that calls it becomes the program.
 stag_run() {
 	ulimit -l 64
-	exec timeout "$limit" "${unprivileged[@]}" "$stag" run --crc "$1" --trace "$2" -- "${@:3}"
+	exec timeout "$limit" "${unprivileged[@]}" "$stag" run --device iwarp --crc "$1" --trace "$2" -- "${@:3}"
 }
 
 # ---- one run: stag_is_ROLE CRC SERVER CLIENT. In the two command lines, ADDRESS and PORT

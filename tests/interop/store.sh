@@ -23,7 +23,7 @@ visitor=${STAG_BUILD:?the build directory}/tests/interop/visit_store
 serve_store() {
 	local run=()
 	store_port=$(free_port)
-	[[ -z ${1-} ]] || run=("$stag" run --trace "$1" --)
+	[[ -z ${1-} ]] || run=("$stag" run --device iwarp --trace "$1" --)
 	(at_home "${run[@]}" "$stag" store serve "$store" --address 127.0.0.1 --port "$store_port") >"$dir/ours" 2>"$dir/errors" &
 	server=$!
 	wait_listen "$store_port" "$server"
@@ -144,7 +144,7 @@ at_home() {
 }
 
 peer() {
-	(at_home "$stag" run -- "$STAG_BUILD/tests/interop/$1" "${@:2}")
+	(at_home "$stag" run --device iwarp -- "$STAG_BUILD/tests/interop/$1" "${@:2}")
 }
 
 host=127.0.0.1 denied=10
