@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "adapter/explain.h"
+#include "adapter/face.h"
 #include "adapter/misuse.h"
 #include "adapter/rc.h"
 #include "adapter/srq.h"
@@ -50,6 +51,12 @@ static bool take_receive(struct stag_qp *qp)
 	return w != NULL;
 }
 
+/* On roce0 a message has a longest length. before: bytes of it in earlier segments. */
+static bool is_too_long(const struct stag_qp *qp, uint64_t before)
+{
+	return qp->rc && before + qp->rx->seg_len > ROCE_MAX_MSG;
+}
+
 /* RFC 5041 §5.3: checks an untagged segment's MSN and MO, and that a receive is posted for it. */
 static bool begin_send(struct stag_qp *qp)
 {
@@ -83,6 +90,8 @@ static bool begin_send(struct stag_qp *qp)
 		rx->recv_open = true;
 		rx->recv_off = 0;
 	}
+	if (is_too_long(qp, rx->recv_off))
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	if (counts && rx->seg_len > rx->recv->length - rx->recv_off) {
 		if (qp_is_uc(qp))
 			return uc_drop(qp, "the receive is too short");
@@ -160,6 +169,8 @@ static bool begin_write(struct stag_qp *qp)
 	}
 	rx->on_store = false;
 	rx->into.region = NULL;
+	if (is_too_long(qp, rx->write_len))
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	if (rx->seg_len == 0)
 		return true; /* RFC 5041 §5.2: nothing to check */
 	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, map);
@@ -497,6 +508,8 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 	bool room;
 
 	rdmap_get_read_req(payload, &r);
+	if (qp->rc && r.size > ROCE_MAX_MSG)
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	if (r.size)
 		f = key_get(r.src_stag, qp->pd, qp, r.src_to, r.size, IBV_ACCESS_REMOTE_READ, &map);
 	if (f == KEY_ON_STORE)

@@ -84,6 +84,9 @@ void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
 
 	if (!w || !w->uc)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	if (w && w->no_reads)
+		a.max_dest_rd_atomic = 0;
+
 	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &a.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(e->qp, &a, mask), 0);
 }

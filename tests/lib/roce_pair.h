@@ -43,6 +43,7 @@ struct ways {
 	bool uc;			 /* unreliable connections */
 	bool no_retries, no_rnr_retries; /* a count of 0 */
 	bool no_rights;			 /* access is 0 */
+	bool no_reads;			 /* max_dest_rd_atomic is 0 */
 	size_t size;			 /* of buf; 0: ROCE_BUF */
 };
 
