@@ -4,7 +4,8 @@
  *
  * The input is a script: first the side that we are, then steps of the peer, of
  * the program and of time. A real listening socket plays TCP (for the side that
- * connects), peer.c sends the bytes.
+ * connects), peer.c sends the bytes. The peer of a listener chooses by its first byte whether it speaks MPA, to stag0, or the
+ * messages of roce0.
  *
  * For any input: a request is reported once, an attempt to connect ends once, a
  * connection that was not reported is not withdrawn; what we send begins with
@@ -23,7 +24,13 @@
 #include "peer.h"
 #include "steps.h"
 
-enum { AGREE, PASSIVE, ACTIVE, SIDES };
+enum { AGREE, PASSIVE, ACTIVE, SIDES, ROCE_ACTIVE };
+#define ROCE_FROM 0xf0 /* first bytes of inputs for ROCE_ACTIVE */
+
+__attribute__((constructor)) static void choose_both_devices(void)
+{
+	setenv("STAG_DEVICE", "both", 1);
+}
 
 /* All connections use the peer as their stream. */
 int stream_open_tcp(struct stream **out, int fd, bool initiator)
@@ -92,20 +99,26 @@ static void agree(struct input in)
 
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id; /* id: of the one connection */
-static struct ibv_cq *cq;
+static struct ibv_pd *pds[FACES];
+static struct ibv_cq *cqs[FACES];
 static unsigned requests, outcomes, ends; /* number of events so far */
 static bool accepted;
 
-static void make_qp(void)
+static enum face face_of_id(void)
+{
+	return face_of(id->verbs);
+}
+
+static void make_qp(enum face face)
 {
 	struct ibv_qp_init_attr init = {
-		.send_cq = cq,
-		.recv_cq = cq,
+		.send_cq = cqs[face],
+		.recv_cq = cqs[face],
 		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
 		.qp_type = IBV_QPT_RC,
 	};
 
-	CHECK(rdma_create_qp(id, NULL, &init) == 0);
+	CHECK(rdma_create_qp(id, pds[face], &init) == 0);
 }
 
 /* Reads all fields of an event, as a program would; a sanitizer checks the accesses. */
@@ -124,7 +137,7 @@ static void on_event(const struct rdma_cm_event *ev)
 		CHECK(++requests == 1);
 		look_at_private_data(&ev->param.conn);
 		id = ev->id;
-		make_qp();
+		make_qp(face_of_id());
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		look_at_private_data(&ev->param.conn);
@@ -133,7 +146,7 @@ static void on_event(const struct rdma_cm_event *ev)
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		look_at_private_data(&ev->param.conn);
-		CHECK(!listener);
+		CHECK(!listener || (face_of_id() == FACE_ROCE && accepted));
 		CHECK(ev->id == id && ++outcomes == 1);
 		break;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
@@ -225,7 +238,7 @@ static int dialled_socket(struct sockaddr_in *addr)
 	return fd;
 }
 
-static void start_dialling(struct input *in)
+static void start_dialling(struct input *in, enum face face)
 {
 	uint8_t data[255] = {0};
 	struct rdma_conn_param param = {.private_data = data,
@@ -239,7 +252,9 @@ static void start_dialling(struct input *in)
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&addr, 1000) == 0);
 	CHECK(rdma_resolve_route(id, 1000) == 0);
 	fetch_events();
-	make_qp();
+	make_qp(face);
+	if (face == FACE_ROCE && param.private_data_len > CM_REQ_PRIVATE)
+		param.private_data_len = CM_REQ_PRIVATE;
 	CHECK(rdma_connect(id, &param) == 0);
 	steps_ready();
 }
@@ -288,6 +303,38 @@ static void step_frame(struct input *in)
 	peer_sends(buf, MPA_FRAME_LEN + len);
 }
 
+/* Sends a valid message of roce0 with some bytes changed. */
+static void step_message(struct input *in)
+{
+	struct cm_message m = {.kind = (uint8_t)take(in, 1),
+			       .space = CM_SPACE_TCP,
+			       .qpn = 0x1234,
+			       .mtu = 3,
+			       .initiator_depth = 1,
+			       .responder_resources = 1,
+			       .gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}};
+	uint8_t buf[CM_MESSAGE_LEN], changes = (uint8_t)take(in, 1) % 8;
+
+	cm_message_encode(&m, buf);
+	for (unsigned i = 0; i < changes; i++) {
+		uint8_t at = (uint8_t)take(in, 1);
+
+		buf[at] = (uint8_t)take(in, 1);
+	}
+	peer_sends(buf, sizeof(buf));
+}
+
+static void check_sent_messages(void)
+{
+	struct cm_message m;
+
+	for (size_t at = 0; at < peer.out_len; at += CM_MESSAGE_LEN) {
+		int ret = cm_message_decode(peer.out + at, peer.out_len - at, &m);
+
+		CHECK(ret == CM_MESSAGE_LEN || ret == -EAGAIN);
+	}
+}
+
 static void check_sent(void)
 {
 	struct mpa_frame f;
@@ -295,6 +342,10 @@ static void check_sent(void)
 
 	if (peer.out_len == 0)
 		return;
+	if (peer.out[0] == CM_MESSAGE_FIRST) {
+		check_sent_messages();
+		return;
+	}
 	ret = mpa_decode(peer.out, peer.out_len, listener, &f);
 	CHECK(ret > 0 || ret == -EAGAIN);
 }
@@ -337,6 +388,13 @@ static void step(struct input *in)
 	case 11:
 		steps_pass_time();
 		break;
+	case 14:
+		step_message(in);
+		break;
+	case 15:
+		if (id)
+			rdma_notify(id, IBV_EVENT_COMM_EST);
+		break;
 	default:
 		break; /* only polls again */
 	}
@@ -347,20 +405,39 @@ static void step(struct input *in)
 		fetch_events();
 }
 
+/* A port of roce0 stays open as long as it has a queue pair: it is not opened in each run. */
+static void keep_port(void)
+{
+	struct ibv_qp_init_attr init = {.send_cq = cqs[FACE_ROCE],
+					.recv_cq = cqs[FACE_ROCE],
+					.cap = {.max_send_wr = 1, .max_recv_wr = 1},
+					.qp_type = IBV_QPT_RC};
+
+	CHECK(ibv_create_qp(pds[FACE_ROCE], &init));
+}
+
 static void start(void)
 {
 	struct ibv_context **devices;
+	int n;
 
 	if (channel)
 		return;
 	channel = rdma_create_event_channel();
 	CHECK(channel);
 	CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
-	devices = rdma_get_devices(NULL);
-	CHECK(devices);
-	cq = ibv_create_cq(devices[0], 64, NULL, NULL, 0);
-	CHECK(cq);
+	devices = rdma_get_devices(&n);
+	CHECK(devices && n == FACES);
+	for (int i = 0; i < n; i++) {
+		enum face face = face_of(devices[i]);
+
+		pds[face] = ibv_alloc_pd(devices[i]);
+		cqs[face] = ibv_create_cq(devices[i], 64, NULL, NULL, 0);
+		CHECK(pds[face] && cqs[face]);
+	}
 	rdma_free_devices(devices);
+	keep_port();
+	steps_keep_watches();
 }
 
 static void end(void)
@@ -379,20 +456,21 @@ static void end(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
-	unsigned side = (unsigned)take(&in, 1) % SIDES;
+	unsigned first = (unsigned)take(&in, 1);
+	unsigned side = first >= ROCE_FROM ? ROCE_ACTIVE : first % SIDES;
 
 	if (side == AGREE) {
 		agree(in);
 		return 0;
 	}
-	steps_begin();
 	start();
+	steps_begin();
 	requests = outcomes = ends = 0;
 	accepted = false;
 	if (side == PASSIVE)
 		start_listening();
 	else
-		start_dialling(&in);
+		start_dialling(&in, side == ACTIVE ? FACE_IWARP : FACE_ROCE);
 	while (in.len)
 		step(&in);
 	end();
