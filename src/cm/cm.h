@@ -439,6 +439,7 @@ void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
 
 uint8_t roce_depth(uint8_t told); /* a depth that a peer tells, as far as the device has it */
 uint8_t roce_space(const struct cm_id *id); /* enum cm_space */
+int roce_find_route(struct cm_id *id);	    /* -ENOMEM */
 void roce_find_address(struct cm_id *id);   /* the GIDs of its addresses */
 void roce_request(struct cm_id *id, const struct conn_wish *w,
 		  struct cm_message *m); /* makes a REQ */

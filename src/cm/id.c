@@ -125,6 +125,7 @@ void id_destroy(struct cm_id *id)
 	if (id->sync)
 		cm_channel_close(id->cm.channel);
 	id_drop_tls(id);
+	free(id->cm.route.path_rec);
 	free(id->ep_attr);
 	free(id->ep_private);
 	free(id);

@@ -132,8 +132,14 @@ STAG_EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src_ad
 
 static int resolve_route(struct cm_id *id)
 {
+	int err = 0;
+
 	if (id->state != ID_ADDR_RESOLVED)
 		return id_error(id, EINVAL, "resolving a route requires a resolved address");
+	if (id->face == FACE_ROCE)
+		err = roce_find_route(id);
+	if (err)
+		return id_error(id, -err, "a route");
 	id_set_state(id, ID_ROUTE_RESOLVED);
 	event_post(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 	return 0;

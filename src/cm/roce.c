@@ -18,6 +18,7 @@
 #define PSN_MASK	0xffffff
 #define DEFAULT_TIMEOUT 18 /* 1.07 s, as hardware has with Linux' rdma_cm */
 #define HOP_LIMIT	64
+#define EXACTLY		2 /* of a path's selectors */
 #define READS		(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 uint8_t roce_depth(uint8_t told)
@@ -28,6 +29,11 @@ uint8_t roce_depth(uint8_t told)
 uint8_t roce_space(const struct cm_id *id)
 {
 	return id->cm.ps == RDMA_PS_IB ? CM_SPACE_IB : CM_SPACE_TCP;
+}
+
+static uint8_t timeout_of(const struct cm_id *id, uint8_t otherwise)
+{
+	return id->has_ack_timeout ? id->ack_timeout : otherwise;
 }
 
 /* ---- addresses --------------------------------------------------------- */
@@ -73,12 +79,35 @@ void roce_find_address(struct cm_id *id)
 	addr->addr.ibaddr.pkey = htobe16(0xffff);
 }
 
-/* ---- messages ---------------------------------------------------------- */
-
-static uint8_t timeout_of(const struct cm_id *id, uint8_t otherwise)
+/* Linux makes one path for RoCE, of what it knows anyway; programs may look at it. */
+int roce_find_route(struct cm_id *id)
 {
-	return id->has_ack_timeout ? id->ack_timeout : otherwise;
+	struct rdma_route *route = &id->cm.route;
+	struct ibv_sa_path_rec *rec = calloc(1, sizeof(*rec));
+
+	assert(engine_locked());
+	if (!rec)
+		return -ENOMEM;
+	rec->sgid = id->path.gid;
+	rec->dgid = id->path.peer_gid;
+	rec->hop_limit = HOP_LIMIT;
+	rec->traffic_class = id->has_tos ? id->tos : 0;
+	rec->reversible = 1;
+	rec->numb_path = 1;
+	rec->pkey = htobe16(0xffff);
+	rec->mtu_selector = rec->rate_selector = rec->packet_life_time_selector = EXACTLY;
+	rec->mtu = (uint8_t)gid_mtu();
+	rec->rate = IBV_RATE_100_GBPS; /* as the port says */
+	rec->packet_life_time = timeout_of(id, DEFAULT_TIMEOUT);
+	if (rec->packet_life_time) /* half of the way there and back */
+		rec->packet_life_time--;
+	free(route->path_rec);
+	route->path_rec = rec;
+	route->num_paths = 1;
+	return 0;
 }
+
+/* ---- messages ---------------------------------------------------------- */
 
 /* The fields that REQ and REP have in common. */
 static void describe(struct cm_id *id, const struct conn_wish *w, struct cm_message *m)

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "stag/stagdv.h"
+
 /* ---- two ids of this process ---- */
 
 static struct ibv_qp_attr attributes(struct rdma_cm_id *id)
@@ -213,6 +215,22 @@ static void attributes_are_given_when_they_are_known(void **state)
 	id_gone(listener);
 	rdma_destroy_event_channel(ach);
 	rdma_destroy_event_channel(pch);
+}
+
+static void a_resolved_id_has_a_path(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0);
+	struct rdma_cm_id *id = id_resolved(ch, IPV4, id_port(listener));
+	const struct ibv_sa_path_rec *path = id->route.path_rec;
+
+	assert_int_equal(id->route.num_paths, 1);
+	assert_in_range(path->mtu, IBV_MTU_256, IBV_MTU_4096);
+	assert_memory_equal(&path->dgid, &id->route.addr.addr.ibaddr.dgid, sizeof(path->dgid));
+	assert_int_equal(path->dgid.raw[12], 127);
+	id_gone(id);
+	id_gone(listener);
+	rdma_destroy_event_channel(ch);
 }
 
 /* ---- queue pairs of the program's own ---- */
@@ -483,6 +501,24 @@ static void another_version_is_dropped(void **state)
 	raw_send(fd, buf, sizeof(buf));
 	expect_hangup(fd);
 	expect_roce_service(p);
+}
+
+/* A program that listens on its own, and passes on what begins as a message of roce0 does. */
+static void a_socket_can_be_adopted(void **state)
+{
+	struct cm_message req = some_message(CM_REQ);
+	struct place *p = *state;
+	struct rdma_cm_id *id;
+	uint16_t port;
+	int own = raw_listen(IPV4, &port), fd = raw_connect(IPV4, port);
+
+	assert_int_equal(stagdv_adopt(p->listener, raw_accept(own)), 0);
+	raw_say(fd, &req);
+	id = expect_request(p->ch);
+	id_gone(id);
+	assert_int_equal(raw_hear(fd, CM_REJ).reason, CM_REJ_APPLICATION);
+	close(fd);
+	close(own);
 }
 
 static void a_request_in_pieces_is_whole(void **state)
@@ -806,6 +842,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(without_parameters_retries_are_the_most),
 		cmocka_unit_test(ack_timeout_is_that_of_the_queue_pair),
 		cmocka_unit_test(attributes_are_given_when_they_are_known),
+		cmocka_unit_test(a_resolved_id_has_a_path),
 		cmocka_unit_test(own_queue_pairs_are_connected_by_the_program),
 		cmocka_unit_test(destroyed_before_establish_is_a_reject),
 		cmocka_unit_test(private_data_beyond_the_message_is_einval),
@@ -814,6 +851,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_destroyed_queue_pair_ends_nothing),
 		PLACE(requests_that_make_no_sense_are_dropped),
 		PLACE(another_version_is_dropped),
+		PLACE(a_socket_can_be_adopted),
 		PLACE(a_request_in_pieces_is_whole),
 		PLACE(a_peer_of_mpa_is_refused),
 		PLACE(a_peer_that_leaves_before_it_confirms_has_rejected),
