@@ -427,9 +427,10 @@ struct rdma_cm_id;
 /*
  * Hands over a connected TCP socket whose peer is about to request an RDMA connection, and of
  * which no byte was read, as if the listening id had accepted it. For a program that serves
- * several protocols on one port, and distinguishes them by the first byte: here it is 'M'. The
- * adapter owns the socket from then on, whatever is returned. EINVAL: the id does not listen;
- * ENOMEM. On a real adapter: EOPNOTSUPP (its ports are not TCP's).
+ * several protocols on one port, and distinguishes them by the first byte: here it is 'M' of a
+ * peer on stag0, and 's' of one on roce0. The adapter owns the socket from then on, whatever is
+ * returned. EINVAL: the id does not listen; ENOMEM. On a real adapter: EOPNOTSUPP (its ports are
+ * not TCP's).
  */
 int stagdv_adopt(struct rdma_cm_id *listener, int fd);
 
