@@ -26,8 +26,11 @@
 #define TX_MAX_PDUS  1024	/* in the queue: with more, reading pauses */
 #define HEADER_MAX   (BHS_LEN + AHS_MAX + DIGEST_LEN)
 
-#define RDMA_FIRST 'M' /* first byte of an RDMA connection: that of MPA's Request, */
-#define ROCE_FIRST 's' /* or of a request of roce0 (docs/ROCE.md) */
+/* The first byte of an RDMA connection, which no PDU of a login has: of stag0 it is that of MPA's Request. */
+static inline bool is_rdma_first(int byte)
+{
+	return byte == 'M' || byte == 's';
+}
 
 enum tcp_stage { TCP_FIRST, TCP_SHAKES, TCP_PDUS };
 enum rx_state { RX_HEADER, RX_WAIT, RX_DATA, RX_TAIL };

@@ -144,7 +144,7 @@ static void look_at_first_byte(struct target_tcp *t)
 		return;
 	}
 	t->stage = TCP_PDUS;
-	if ((first != RDMA_FIRST && first != ROCE_FIRST) || !target_rdma_adopts(target))
+	if (!is_rdma_first(first) || !target_rdma_adopts(target))
 		return;
 	if (target->tls.mode == TLS_REQUIRED)
 		refuse(t, "TLS is required");
