@@ -346,11 +346,13 @@ static void check_patience(struct stag_qp *qp)
 		timer_set(&rc->patience, clock_ns() + retry_ns(qp), on_patience);
 		return;
 	}
-	rc->watched = false;
-	if (qp_is_uc(qp)) {
+	if (qp_is_uc(qp)) { /* what is left waits for another stream */
 		uc_lose_patience(qp);
+		rc->tries = 0;
+		timer_set(&rc->patience, clock_ns() + retry_ns(qp), on_patience);
 		return;
 	}
+	rc->watched = false;
 	peer_misuse(__func__, qp->ibv.qp_num,
 		    "qp %u: queue pair %u does not answer: the request of wr_id 0x%llx fails",
 		    qp->ibv.qp_num, qp->config.attr.dest_qp_num,
