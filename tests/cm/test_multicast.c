@@ -213,15 +213,17 @@ static void id_leaves_its_groups_when_it_is_destroyed(void **state)
 {
 	struct rdma_cm_id *id = with_qp();
 	struct ibv_qp *qp = id->qp;
-	struct ibv_cq *scq = id->send_cq, *rcq = id->recv_cq;
+	struct rdma_cm_id has = *id;
 
 	join(id, GROUP);
 	join(id, GROUP6);
 	assert_int_equal(ibv_destroy_qp(qp), EBUSY);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
-	assert_int_equal(ibv_destroy_cq(scq), 0);
-	assert_int_equal(ibv_destroy_cq(rcq), 0);
+	assert_int_equal(ibv_destroy_cq(has.send_cq), 0);
+	assert_int_equal(ibv_destroy_cq(has.recv_cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(has.send_cq_channel), 0);
+	assert_int_equal(ibv_destroy_comp_channel(has.recv_cq_channel), 0);
 }
 
 /* The program attaches it, to what the event says. */
