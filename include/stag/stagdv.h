@@ -95,7 +95,7 @@ int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_
 
 /*
  * Fills in the parameters that this queue pair's connection agreed on. Returns ENOTCONN before
- * it is connected. On a real adapter: one_shot alone, the rest is zero.
+ * it is connected. A queue pair of roce0 meets its peer when it first sends, or when this is called in RTS: call again. On a real adapter: one_shot alone, the rest is zero.
  */
 struct stagdv_qp_attr {
 	uint64_t comp_mask;

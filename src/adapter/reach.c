@@ -152,6 +152,7 @@ static bool is_expected(const struct stag_qp *qp, const struct hello *h)
 static void meet(struct reach *r, const struct hello *h)
 {
 	r->met = true;
+	atomic_store(&r->asked, false);
 	r->peer_process = h->process;
 	r->peer_life = h->life;
 	r->peer_epoch = h->epoch;
@@ -244,6 +245,7 @@ static void pause_attempts(struct stag_qp *qp)
 	struct reach *r = &qp->rc->reach;
 
 	end_attempt(qp);
+	atomic_store(&r->asked, false);
 	r->pause_ms = r->pause_ms ? 2 * r->pause_ms : REACH_MIN_PAUSE_MS;
 	if (r->pause_ms > REACH_MAX_PAUSE_MS)
 		r->pause_ms = REACH_MAX_PAUSE_MS;
@@ -424,7 +426,8 @@ static bool wants_stream(struct stag_qp *qp)
 	bool wants;
 
 	lock_acquire(&qp->tx_lock);
-	wants = atomic_load(&qp->state) == QP_IDLE && !qp->rc->hold && qp->sq.tx != qp->sq.put;
+	wants = atomic_load(&qp->state) == QP_IDLE && !qp->rc->hold &&
+		(qp->sq.tx != qp->sq.put || atomic_load(&qp->rc->reach.asked));
 	lock_release(&qp->tx_lock);
 	return wants;
 }
@@ -452,6 +455,12 @@ void reach_want(struct stag_qp *qp)
 	work_queue(&qp->rc->reach.work, on_want);
 }
 
+void reach_ask(struct stag_qp *qp)
+{
+	atomic_store(&qp->rc->reach.asked, true);
+	reach_want(qp);
+}
+
 void reach_init(struct reach *r)
 {
 	r->fd = -1;
@@ -460,6 +469,7 @@ void reach_init(struct reach *r)
 void reach_reset(struct reach *r)
 {
 	r->life++;
+	atomic_store(&r->asked, false);
 	r->met = false;
 	r->pause_ms = 0;
 }

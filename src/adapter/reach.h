@@ -49,6 +49,7 @@ struct reach {
 	uint8_t buf[HELLO_LEN];
 	unsigned have;
 	unsigned pause_ms;
+	_Atomic bool asked;   /* reach_ask(): for one attempt */
 	uint32_t life, epoch; /* ours: see struct hello */
 	/* The peer, once it was met: another process, or a queue pair that was reset since, is another peer. */
 	bool met;
@@ -57,8 +58,12 @@ struct reach {
 };
 
 void reach_init(struct reach *r);
-void reach_reset(struct reach *r);   /* forgets the peer; the queue pair begins another life */
-void reach_want(struct stag_qp *qp); /* connects, soon; from any thread */
+void reach_reset(struct reach *r); /* forgets the peer; the queue pair begins another life */
+void reach_want(
+	struct stag_qp *qp); /* connects, soon, if there is something to send; from any thread */
+void reach_ask(
+	struct stag_qp
+		*qp); /* likewise, also if there is nothing: tries once. The queue pair is in RTS */
 void reach_stop(struct stag_qp *qp); /* ends an attempt, and refuses the guests of the queue pair */
 void reach_answer_guests(struct stag_qp *qp); /* its state has changed */
 

@@ -5,11 +5,16 @@
 #include "dv/dv.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+
+#define MEET_NS (NS_PER_S / 2)
 
 static struct dv found;
 static bool complete;
@@ -70,6 +75,16 @@ const struct dv *dv_find(void)
 
 	pthread_once(&once, find_calls);
 	return complete ? &found : NULL;
+}
+
+int dv_query_peer(const struct dv *dv, struct ibv_qp *qp, struct stagdv_qp_attr *attr)
+{
+	uint64_t until = clock_ns() + MEET_NS;
+	int err;
+
+	while ((err = dv->query_qp(qp, attr, sizeof(*attr))) == ENOTCONN && clock_ns() < until)
+		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+	return err;
 }
 
 bool dv_shares(const struct ibv_context *context, const struct ibv_context *other)

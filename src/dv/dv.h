@@ -47,6 +47,11 @@ struct dv {
  */
 const struct dv *dv_find(void);
 /*
+ * Queries what a connected queue pair has agreed on with its peer. Queue pairs of roce0 meet shortly after the connection
+ * manager has connected them, and know it then: waits for that, half a second at most. Returns 0, or an errno value.
+ */
+int dv_query_peer(const struct dv *dv, struct ibv_qp *qp, struct stagdv_qp_attr *attr);
+/*
  * Returns whether a queue pair of the device `other` can use protection domains, completion queues and regions of
  * `context`: it is the same device, or both are the software adapter's, which has two (stagdv.h).
  */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "adapter/mirror.h"
+#include "adapter/rc.h"
 #include "adapter/store.h"
 #include "base/crc32c.h"
 #include "base/lock.h"
@@ -137,8 +138,11 @@ STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr,
 		return -query_foreign_qp(ibv, attr, size);
 
 	HOLD_FOR_SCOPE(&qp->tx_lock);
-	if (!qp->link.mpa_rev)
+	if (!qp->link.mpa_rev) {
+		if (qp->rc && ibv->state == IBV_QPS_RTS)
+			reach_ask(qp);
 		return ENOTCONN;
+	}
 
 	struct stagdv_qp_attr ours = {
 		.abilities = link_abilities(&qp->link),

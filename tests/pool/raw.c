@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -176,6 +177,18 @@ void raw_close(struct raw *r)
 	*r = (struct raw){0};
 }
 
+/* On roce0 the queue pair does not notice that its peer is gone: the connection manager does. */
+static bool is_left(struct raw *r)
+{
+	struct pollfd fd = {.fd = r->events->fd, .events = POLLIN};
+	struct rdma_cm_event *e = poll(&fd, 1, 0) == 1 ? next_event(r) : NULL;
+	bool left = e && e->event == RDMA_CM_EVENT_DISCONNECTED;
+
+	if (e)
+		rdma_ack_cm_event(e);
+	return left;
+}
+
 /* Waits for the next completion that is not a send's: that of an answer or of a read. */
 static int await_wc(struct raw *r, struct ibv_wc *wc)
 {
@@ -186,6 +199,8 @@ static int await_wc(struct raw *r, struct ibv_wc *wc)
 
 		if (n < 0 || time(NULL) > until)
 			return -ETIMEDOUT;
+		if (n == 0 && is_left(r))
+			return -ENOTCONN;
 		if (n == 0)
 			continue;
 		if (wc->status != IBV_WC_SUCCESS)

@@ -215,8 +215,7 @@ static const char *find_obstacle(struct initiator_verbs_line *v,
 	iscsi_iser_hello_read(answer->private_data, answer->private_data_len, &peer);
 	if (!peer.one_shot)
 		return "the target does not speak it";
-	if (v->dv->query_qp(v->id->qp, &attr, sizeof(attr)) != 0 ||
-	    attr.one_shot == STAGDV_ONE_SHOT_NONE)
+	if (dv_query_peer(v->dv, v->id->qp, &attr) != 0 || attr.one_shot == STAGDV_ONE_SHOT_NONE)
 		return "the adapters agreed on no encoding";
 	v->line.encoding = attr.one_shot;
 	return NULL;

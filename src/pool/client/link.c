@@ -150,7 +150,7 @@ static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 {
 	struct stagdv_qp_attr attr = {0};
 
-	return p->conf.dv && p->conf.dv->query_qp(qp, &attr, sizeof(attr)) == 0 &&
+	return p->conf.dv && dv_query_peer(p->conf.dv, qp, &attr) == 0 &&
 	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
 }
 
