@@ -182,17 +182,19 @@ static void take(struct group *g, struct mmsghdr *m)
 {
 	uint8_t *buf = m->msg_hdr.msg_iov->iov_base;
 	struct datagram d;
-	bool sealed;
+	bool sealed, recorded = false;
 
 	if (datagram_decode(buf, m->msg_len, &d, &sealed) ||
 	    memcmp(d.dgid, g->mgid.raw, sizeof(d.dgid)) || !ud_from_network(&m->msg_hdr, &d))
 		return;
-	trace_datagram(false, &d, buf + DATAGRAM_HDR);
 	list_for_each (l, &g->members) {
 		struct stag_qp *qp = list_entry(l, struct member, link)->qp;
 
 		if (is_from(qp, &d))
 			continue;
+		if (!recorded)
+			trace_datagram(false, &d, buf + DATAGRAM_HDR);
+		recorded = true;
 		lock_acquire(&qp->rx_lock);
 		ud_deliver(qp, &d, buf);
 		lock_release(&qp->rx_lock);

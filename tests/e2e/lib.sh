@@ -13,6 +13,8 @@ stag=$STAG_BUILD/app/stag/stag
 set -m # each background command gets its own process group
 servers=()
 work=
+inside=()                  # what a command is started by: nothing, or a program that enters the other host
+client_host=${STAG_FAR-} # the network namespace of clients; empty: this one
 
 # strays: lists processes of this run that left their group, as fio's jobs do, by
 # their environment.
@@ -88,27 +90,36 @@ free_port() {
 }
 
 # under LIMIT COMMAND...: runs the command under stag, for LIMIT seconds at most.
-# $trace names a capture file, if any. Leaks are not checked here: a sanitizer would
+# $device is the face, and $trace names a capture file, if any. Leaks are not checked here: a sanitizer would
 # report those of the third-party program.
 under() {
 	local limit=$1
 	shift
 	export ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0
-	exec timeout --kill-after=2 "$limit" "$stag" run ${trace:+--trace "$trace"} -- "$@"
+	exec timeout --kill-after=2 "$limit" "${inside[@]}" "$stag" run --device "${device:-iwarp}" ${trace:+--trace "$trace"} -- "$@"
+}
+
+# under_on_client LIMIT COMMAND...: the same on the host of clients
+under_on_client() {
+	local inside=(${client_host:+nsenter "--net=$client_host"})
+	under "$@"
+}
+
+# start COMMAND...: starts a server under stag. Its output goes to $work/server.N.
+start() {
+	say "server: $*"
+	under "${server_limit:-90}" "$@" >"$work/server.${#servers[@]}" 2>&1 </dev/null &
+	servers+=($!)
 }
 
 # serve PORT COMMAND...: starts a server under stag, and returns when it listens.
-# Its output goes to $work/server.N.
 serve() {
-	local port=$1 out=$work/server.${#servers[@]} pid
+	local port=$1
 	shift
-	say "server: $*"
-	under "${server_limit:-90}" "$@" >"$out" 2>&1 </dev/null &
-	pid=$!
-	servers+=("$pid")
-	wait_listening "$port" "$pid" || {
+	start "$@"
+	wait_listening "$port" "${servers[-1]}" || {
 		fail "server: not listening on port $port"
-		show "$out"
+		show "$work/server.$((${#servers[@]} - 1))"
 		return 1
 	}
 }
@@ -127,7 +138,7 @@ wait_listening() {
 client() {
 	local rc
 	say "client: $*"
-	(under "${client_limit:-60}" "$@" >"$work/client" 2>&1 </dev/null)
+	(under_on_client "${client_limit:-60}" "$@" >"$work/client" 2>&1 </dev/null)
 	rc=$?
 	((rc == 0)) || {
 		fail "client: $(exit_text "$rc")"

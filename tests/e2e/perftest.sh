@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154,SC2034
 #
-# perftest.sh - perftest's bandwidth and latency programs, connected by rdma_cm.
+# perftest.sh - perftest's bandwidth and latency programs, connected by rdma_cm, or by number.
 #
 # perftest posts through ibv_wr_* on adapters that it knows, and through
 # ibv_post_send on all others. For the former the device pretends to be a known one.
@@ -21,8 +21,17 @@ perftest() {
 	local name=$1 program=$2 options=$3 shows=$4
 	shift 4
 	entry "$name" package perftest figure "${program##*_}_figure" shows "$shows" \
-		server "$program -d stag0 -p PORT -R -F $options" \
-		client "$program -d stag0 -p PORT -R -F $options ADDR" "$@"
+		server "$program -d DEVICE -p PORT -R -F $options" \
+		client "$program -d DEVICE -p PORT -R -F $options ADDR" "$@"
+}
+
+# by_number NAME PROGRAM OPTIONS SHOWS MORE...: the same, connected by number and GID, which perftest exchanges by TCP
+by_number() {
+	local name=$1-by-number program=$2 options=$3 shows=$4
+	shift 4
+	entry "$name" package perftest on 'roce0 hosts' figure "${program##*_}_figure" shows "$shows" \
+		server "$program -d DEVICE -p PORT -F $options" \
+		client "$program -d DEVICE -p PORT -F $options ADDR" "$@"
 }
 
 for op in write read send; do
@@ -64,7 +73,7 @@ run_infinite() {
 	fill_in "$(of client)"
 	say "client: ${words[*]}"
 	: >"$work/client"
-	under "$client_limit" "${words[@]}" >"$work/client" 2>&1 </dev/null &
+	under_on_client "$client_limit" "${words[@]}" >"$work/client" 2>&1 </dev/null &
 	pid=$!
 	servers+=("$pid") # ended with the servers
 	while (($(bw_rows <"$work/client") < 3)) && kill -0 "$pid" 2>/dev/null; do
@@ -115,3 +124,37 @@ run_on_store() {
 sum_of_words() {
 	od -An -v -td8 | awk '{ for (i = 1; i <= NF; i++) sum += $i } END { print sum }'
 }
+
+# ---- by number ----
+
+for op in write read send; do
+	for kind in bw lat; do
+		p=ib_${op}_$kind
+		[[ $kind == bw ]] && n=100 || n=10
+		by_number "$p" "$p" "-a -n $n" 'without rdma_cm: all sizes from 2 bytes to 8 MiB' trace no limit 120
+		by_number "$p-4096" "$p" '-s 4096 -n 300' 'the same at 4 KiB'
+	done
+	p=ib_${op}_bw
+	by_number "$p-new-api" "$p" '-s 4096 -n 300' 'ibv_wr_start and its family (STAG_PART_ID=4119)' run run_new_api
+	by_number "$p-8-qps" "$p" '-q 8 -s 8192 -n 200' 'eight queue pairs'
+	by_number "$p-both-ways" "$p" '-b -s 65536 -n 500' 'both directions at once' trace no
+	by_number "$p-infinite" "$p" '--run_infinitely -D 1 -s 65536' 'three seconds of traffic, then the client is stopped' \
+		trace no run run_infinite
+done
+for p in ib_read_bw ib_read_lat ib_send_lat ib_send_bw; do
+	by_number "$p-events" "$p" '-e -s 1024 -n 300' 'completion events'
+done
+for kind in bw lat; do
+	p=ib_atomic_$kind
+	by_number "$p" "$p" '-A FETCH_AND_ADD -n 1000' 'fetch and add'
+	by_number "$p-cas" "$p" '-A CMP_AND_SWAP -n 1000' 'compare and swap'
+	by_number "ib_send_$kind-srq" "ib_send_$kind" '--use-srq -q 4 -s 4096 -n 300' 'four queue pairs and a shared receive queue'
+	by_number "ib_send_$kind-ud" "ib_send_$kind" '-c UD -s 1024 -n 1000' 'datagrams'
+	by_number "ib_send_$kind-uc" "ib_send_$kind" '-c UC -s 4096 -n 300' 'unreliable connections'
+	by_number "ib_write_$kind-uc" "ib_write_$kind" '-c UC -s 4096 -n 300' 'unreliable connections, writes'
+done
+for name in ib_write_bw-4096 ib_send_lat-4096 ib_atomic_bw; do
+	describe "$name-by-number" often roce0
+done
+# What UDP loses between hosts, this program waits for.
+describe ib_send_bw-ud-by-number on roce0

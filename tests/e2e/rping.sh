@@ -9,7 +9,7 @@ entry rping package rdmacm-utils shows "$rping_shows" \
 	server 'rping -s -a ADDR -p PORT -v -V -C 10 -S 4096' \
 	client 'rping -c -a ADDR -p PORT -v -V -C 10 -S 4096'
 
-entry rping-ipv6 package rdmacm-utils addr ::1 shows 'the same on IPv6' \
+entry rping-ipv6 package rdmacm-utils addr ::1 addr@hosts fd77::1 shows 'the same on IPv6' \
 	server 'rping -s -a ADDR -p PORT -v -V -C 10' \
 	client 'rping -c -a ADDR -p PORT -v -V -C 10'
 
@@ -49,7 +49,7 @@ run_rping_clients() {
 	serve "$port" "${words[@]}" || return
 	fill_in "$(of client)"
 	for i in {1..20}; do
-		(under 60 "${words[@]}") >"$work/client.$i" 2>&1 </dev/null &
+		(under_on_client 60 "${words[@]}") >"$work/client.$i" 2>&1 </dev/null &
 		pids+=($!)
 		until [[ -s $work/client.$i ]] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 		kill -STOP -- -$! 2>/dev/null
