@@ -204,7 +204,8 @@ static void place(struct target_tcp *t, int decoded, const uint8_t *ahs)
  */
 static bool is_rdma_request(const struct target_tcp *t)
 {
-	return t->conn.state == CONN_LOGIN && buffered(t) && is_rdma_first(t->rx.buffer[t->rx.head]);
+	return t->conn.state == CONN_LOGIN && buffered(t) &&
+	       is_rdma_first(t->rx.buffer[t->rx.head]);
 }
 
 static enum rx_result parse_header(struct target_tcp *t)
