@@ -38,7 +38,7 @@ struct wqe;
 #define RC_NO_EVENT ((enum ibv_event_type) - 1)
 #define RC_LAZY_ACKS                                                                               \
 	64 /* requests that a polling thread may leave unacknowledged until its next poll */
-/* What one acknowledgement is asked for, at least: it costs as much as a few short requests. */
+/* An acknowledgement is asked for after so many requests or bytes at least: it costs as much as a few short requests. */
 #define RC_ASK_REQUESTS 8
 #define RC_ASK_BYTES	32768
 /* Polls in a row without a byte, after which so many requests are acknowledged that the requester has not asked for. */

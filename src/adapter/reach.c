@@ -42,7 +42,7 @@ struct guest { /* a connection to a port that has not become a stream */
 	struct hello hello; /* whole when have is HELLO_LEN */
 };
 
-/* ---- who we are ---- */
+/* ---- our hello ---- */
 
 static uint64_t process_id(void)
 {
@@ -73,7 +73,7 @@ static union ibv_gid sgid_of(const struct stag_qp *qp, uint32_t *ifindex)
 	return e.gid;
 }
 
-/* What stays on this machine is not damaged on the way. */
+/* Bytes that stay on this machine are not damaged on the way. */
 static bool wants_crc(const struct stag_qp *qp)
 {
 	return gid_is_local(dgid_of(qp)) ? config()->crc_near : config()->crc;
@@ -105,7 +105,7 @@ static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 	memcpy(h->to_gid, dgid_of(qp)->raw, sizeof(h->to_gid));
 }
 
-/* ---- whom we want ---- */
+/* ---- the peer's hello ---- */
 
 /* Are these addresses of the same host: the same one, or two of this machine's? */
 static bool is_same_host(const uint8_t claimed[16], const union ibv_gid *known)
@@ -116,7 +116,7 @@ static bool is_same_host(const uint8_t claimed[16], const union ibv_gid *known)
 	return gid_is_equal(&gid, known) || (gid_is_local(&gid) && gid_is_local(known));
 }
 
-/* Was this hello made after the one that the present or last stream began with? Somebody may repeat an old one. */
+/* Was this hello made after the one that the present or last stream began with? An attacker may repeat an old one. */
 static bool is_newer(const struct reach *r, const struct hello *h)
 {
 	return (int32_t)(h->epoch - r->peer_epoch) > 0;

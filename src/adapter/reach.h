@@ -2,11 +2,11 @@
 /*
  * reach.h - how queue pairs of roce0 meet: from a GID and a number to a stream.
  *
- * A queue pair in RTS that has something to send connects to the peer's port (port.h), says who it is and whom it wants
- * (struct hello in wire.h), and waits for the answer. The peer accepts if its own address and destination say the same, and
- * it is in RTR or beyond. A hello for a queue pair that is not there yet is kept, and answered when it is. Everything else
- * gets one and the same answer, no: for the one that asked it is as if the message were lost, and it asks again, until its
- * retries are used up.
+ * A queue pair in RTS that has something to send connects to the peer's port (port.h), and sends a hello, which names both
+ * queue pairs (struct hello in wire.h). The peer accepts if its own attributes name the same two, and if it is in RTR or
+ * beyond. A hello for a queue pair that is not in RTR yet is kept, and answered when it is. All other hellos get the same
+ * answer, no: for the queue pair that asked it is as if the message were lost, and it asks again, until its retries are
+ * used up.
  *
  * Both sides may connect at the same time. Then the stream stays that was begun by the side with the smaller GID and number.
  *

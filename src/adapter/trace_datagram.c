@@ -2,9 +2,9 @@
 /*
  * trace_datagram.c - datagrams in a trace, as RoCE v2 packets.
  *
- * What travels is a header of ours by UDP or through a Unix socket (wire/datagram.h). A reader wants to see what it stands
- * for: IP, UDP to port 4791, the InfiniBand headers BTH and DETH, the payload and the invariant CRC, as an adapter would
- * have sent them. Wireshark decodes these.
+ * A datagram has a header of our own, and travels by UDP or through a Unix socket (wire/datagram.h). The trace has the packet
+ * that a RoCE v2 adapter would have sent instead: IP, UDP to port 4791, the InfiniBand headers BTH and DETH, the payload and
+ * the invariant CRC. Wireshark decodes these.
  */
 #include "adapter/trace.h"
 

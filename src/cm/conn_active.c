@@ -286,7 +286,7 @@ static void send_due_requests(struct work *w)
 		struct conn *c = list_entry(it, struct conn, link);
 
 		if (c->age !=
-		    engine_age()) /* a parent's, whose streams a forked child must not use */
+		    engine_age()) /* the parent's: a forked child must not use its streams */
 			continue;
 		if (!waits_to_dial(c) && c->state == CONN_TLS_OUT && c->secured && !must_wait(c))
 			c->protocol->send_request(c);

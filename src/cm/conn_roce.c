@@ -64,7 +64,7 @@ void conn_refuse_transport(struct conn *c)
 	say(c, CM_REJ, CM_REJ_TRANSPORT);
 }
 
-/* What a program is told of a message: all of its private data, whatever was sent. */
+/* Fills in what the program sees of a message: all of its private data, with the zeroes behind what was sent. */
 static void param_of(const struct cm_message *m, struct rdma_conn_param *p)
 {
 	*p = (struct rdma_conn_param){
@@ -83,8 +83,8 @@ static void param_of(const struct cm_message *m, struct rdma_conn_param *p)
 }
 
 /*
- * A peer names the address of its queue pair, which need not be the one that it connects from. But nobody on another
- * host can have us connect to ourselves.
+ * A peer names the address of its queue pair, which need not be the one that it connects from. But a peer on another host
+ * must not name an address of this one: we would connect to ourselves.
  */
 static bool is_possible_gid(const struct conn *c, const uint8_t raw[16])
 {

@@ -29,14 +29,14 @@ static void finish(struct lookup *l, int status, const struct lookup_msg *m)
 	ud_looked_up(id, status, m);
 }
 
-/* Nobody listens there. */
+/* Notes that the port is closed. */
 static void note_refused(struct lookup *l)
 {
 	l->refused = true;
 	l->pause = LOOKUP_FIRST_PAUSE_MS * NS_PER_MS;
 }
 
-/* A message that is lost is repeated, whatever has become of it. */
+/* Sends the message. on_repeat() sends it again, whether it was sent, refused or lost. */
 static void ask(struct lookup *l)
 {
 	uint8_t buf[LOOKUP_LEN];

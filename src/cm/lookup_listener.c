@@ -2,7 +2,7 @@
 /*
  * lookup_listener.c - the listener of RDMA_PS_UDP: requests of strangers, and the answers of the program.
  *
- * Whoever asks must first prove that it receives at its address, by a cookie that takes no memory here. Requests are then
+ * A peer that asks must first prove that it receives at its address, by a cookie that takes no memory here. Requests are then
  * kept by their source (the address without its port): if too many wait for the program, the source with the most of them loses its
  * oldest; and they are presented by turns of the sources. An answer is kept as long as its peer may ask again, within the same
  * limits.
@@ -169,7 +169,7 @@ static void make_room(struct lookup_listener *l, enum request_state s)
 
 /* ---- the socket ---------------------------------------------------------- */
 
-/* From the address that the peer asked. A message that is lost, also here, is asked for again. */
+/* Sends from the address that the peer asked. If the message is lost, also in this function, the peer asks again. */
 static void send_from(struct lookup_listener *l, const struct sockaddr_storage *local,
 		      const struct sockaddr_storage *peer, uint8_t buf[LOOKUP_LEN])
 {
@@ -318,7 +318,7 @@ static void present(struct lookup_listener *l, struct lookup_request *r)
 	struct cm_id *child;
 
 	leave(r);
-	if (clock_ns() - r->since > lifetime() || /* nobody waits for the answer */
+	if (clock_ns() - r->since > lifetime() || /* the peer has given up */
 	    id_create_child(l->id, FACE_ROCE, &r->local, &r->peer, &child)) {
 		request_free(r);
 		return;

@@ -150,7 +150,7 @@ void roce_reply(struct cm_id *id, const struct conn_wish *w, struct cm_message *
 	describe(id, w, m);
 }
 
-/* What REQ and REP tell alike. */
+/* Keeps the fields that REQ and REP have in common. */
 static void take_peer(struct id_path *p, const struct cm_message *m)
 {
 	p->begun = p->known = true;

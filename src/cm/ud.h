@@ -60,7 +60,7 @@ struct lookup {
 	struct timer repeat;	/* when the message is sent again */
 	struct timer deadline;	/* of the whole */
 	uint64_t pause;		/* ns, until then */
-	uint64_t refused_until; /* until this time, a port where nobody listens is asked again */
+	uint64_t refused_until; /* until this time, a closed port is asked again */
 	bool refused;
 	struct lookup_msg ask;
 };
@@ -68,7 +68,7 @@ struct lookup {
 /* Takes fd over, even if it fails. */
 int lookup_start(struct cm_id *id, int fd, const void *data, uint8_t len, struct lookup **out);
 void lookup_destroy(struct lookup *l); /* l may be NULL */
-/* Handles a message, of which nothing is believed. */
+/* Handles a message from the network. Checks everything in it. */
 void lookup_take(struct lookup *l, const uint8_t *buf, size_t len);
 
 /* ---- lookup_listener.c ---------------------------------------------------- */
@@ -86,7 +86,7 @@ void lookup_answer(struct cm_id *child, struct lookup_msg *answer);
 void lookup_forget(
 	struct
 	cm_id *child); /* the same without an answer: the peer asks again, perhaps another listener */
-/* Handles a message to the local address, of which nothing is believed. */
+/* Handles a message from the network to the local address. Checks everything in it. */
 void lookup_listener_take(struct lookup_listener *l, const uint8_t *buf, size_t len,
 			  const struct sockaddr_storage *peer,
 			  const struct sockaddr_storage *local);

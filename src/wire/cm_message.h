@@ -36,7 +36,10 @@ enum cm_reason {
 
 enum cm_space { CM_SPACE_TCP = 1, CM_SPACE_IB = 2 }; /* port spaces */
 
-/* Of REQ and REP, from the sender's point of view; of a REJ kind, reason and private data; of the others kind only. */
+/*
+ * The fields are from the sender's point of view. REQ and REP have all of them; a REJ has kind, reason and private data; the
+ * others have the kind only.
+ */
 struct cm_message {
 	uint8_t kind;  /* enum cm_kind */
 	uint8_t space; /* REQ: enum cm_space */

@@ -3,8 +3,8 @@
  * lookup.h - the messages by which a program of RDMA_PS_UDP asks a listener for a queue pair's number and Q_Key: what
  * InfiniBand's SIDR REQ and SIDR REP are. Pure functions over buffers.
  *
- * A message is one datagram of UDP of LOOKUP_LEN bytes, big-endian. All have the same length, so that nobody is sent more than
- * was asked with.
+ * A message is one datagram of UDP of LOOKUP_LEN bytes, big-endian. All have the same length, so that an answer is never
+ * longer than its question.
  *
  *    0  magic "sLKP"      4  version (1)    5  kind    6  status    7  length of the private data
  *    8  id of the lookup: a random number of the asking side, which every message repeats
@@ -16,7 +16,7 @@
  *     asking side                            listener
  *       LOOKUP_ASK, cookie 0        -->
  *                                   <--  LOOKUP_PROVE, with a cookie: a hash of the source's address, which is not kept
- *       LOOKUP_ASK, with the cookie -->        presented to the program: the source is who it says
+ *       LOOKUP_ASK, with the cookie -->        presented to the program: the source receives at its address
  *                                   <--  LOOKUP_ANSWER
  *
  * An asking side repeats its message until it has an answer; an answer is repeated for each repetition.

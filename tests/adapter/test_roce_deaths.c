@@ -258,7 +258,7 @@ static void run_load(struct scene *s, struct load *l, enum ibv_wr_opcode op, uin
 	}
 }
 
-/* What was under way when the peer died fails, once, and in order. */
+/* Requests that were under way when the peer died fail, once, and in order. */
 static void a_peer_that_dies_under_our_load_ends_it_in_order(void **state)
 {
 	for (unsigned i = 0; i < 2 * sizeof(ops) / sizeof(*ops); i++) {
@@ -462,7 +462,7 @@ static void a_pause_beyond_the_retries_is_a_death_for_both(void **state)
 	assert_int_equal(peer_post(&s->peer, IBV_WR_RDMA_WRITE, 64, &s->me), IBV_WC_RETRY_EXC_ERR);
 }
 
-/* ---- who comes to the port of a peer that is gone ---- */
+/* ---- a stranger at the port of a peer that is gone ---- */
 
 enum squat { SILENT, GARBAGE, CLOSES, PART_OF_ANSWER, OLD_ANSWER, SQUATS };
 
@@ -552,7 +552,7 @@ static void leave(struct squatter *q)
 	close(q->listener);
 }
 
-/* Makes the answer that the peer gave when the stream was made (later 0), as if somebody had listened, or a later one. */
+/* Makes the answer that the peer gave when the stream was made (later 0), as if it had been recorded, or a later one. */
 static void compose_answer(struct scene *s, uint32_t later, uint8_t buf[HELLO_LEN])
 {
 	const struct stag_qp *qp = to_stag_qp(s->me.qp);
@@ -580,7 +580,7 @@ static void compose_answer(struct scene *s, uint32_t later, uint8_t buf[HELLO_LE
 	hello_encode(&h, buf);
 }
 
-/* Whatever a stranger at the peer's port does, it hears no more than our hello, and we are as patient as without it. */
+/* A stranger at the peer's port hears no more than our hello, and our requests fail no earlier than without it. */
 static void a_stranger_at_the_port_of_a_dead_peer_gets_nothing(void **state)
 {
 	for (int i = 0; i < SQUATS; i++) {

@@ -2,7 +2,7 @@
 /*
  * test_roce_overlap.c - queue pairs of roce0 that use the same bytes at once, and programs that change what they send.
  *
- * What the bytes are then, nobody promises; but hardware goes on, and so do these queue pairs, with CRC and without.
+ * Which bytes are there then is not defined; but hardware goes on, and so do these queue pairs, with CRC and without.
  */
 #include "roce_pair.h"
 

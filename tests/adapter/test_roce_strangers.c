@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* test_roce_strangers.c - who comes to the port of roce0's queue pairs, and is not their peer. */
+/* test_roce_strangers.c - connections to a port of roce0's queue pairs that are not from their peers. */
 #include "roce_pair.h"
 
 #include <arpa/inet.h>

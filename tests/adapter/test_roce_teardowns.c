@@ -75,7 +75,7 @@ static void one_round(uint64_t seed)
 	}
 	close(fd[0]);
 	close(fd[1]);
-	await(side_count_fds() == fds); /* the engine closes what nobody answers */
+	await(side_count_fds() == fds); /* the engine closes connections that get no answer */
 }
 
 static void random_tear_downs_in_one_process(void **state)

@@ -296,7 +296,7 @@ static bool gets_through(struct roce_pair *p)
 	return __atomic_load_n(&p->b.buf[MARK_AT], __ATOMIC_ACQUIRE) == p->a.buf[MARK_AT];
 }
 
-/* What was under way is lost or not; every request completes, and what is sent later arrives. */
+/* Messages that were under way are lost or not; every request completes, and messages that are sent later arrive. */
 static void stream_that_is_cut_takes_messages_along_and_nothing_else(void **state)
 {
 	struct roce_pair *p = reopen(state, &long_buffers);

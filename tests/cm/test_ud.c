@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct town { /* a listener, and a channel for those who ask */
+struct town { /* a listener, and a channel for the ids that ask */
 	struct rdma_event_channel *ch, *asking;
 	struct rdma_cm_id *listener;
 	uint16_t port;

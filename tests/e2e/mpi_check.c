@@ -69,7 +69,7 @@ static uint8_t *allocate(size_t size)
 
 /* ---- messages ---- */
 
-/* To the next rank, from the one before. */
+/* Sends to the next rank, and receives from the one before. */
 static void exchange(uint8_t *out, uint8_t *in, size_t size)
 {
 	int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;

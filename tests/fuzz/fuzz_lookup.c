@@ -3,11 +3,11 @@
  * fuzz_lookup.c - lookups of ids of datagrams: arbitrary messages, and both sides against peers that send them.
  *
  * The first byte chooses: a message; a script for a listener of ours, with three peers; or one for an id of ours that asks. The
- * scripts have steps of the peers, of the program and of time. The peers' sockets are real, as what we send goes there.
+ * scripts have steps of the peers, of the program and of time. The peers' sockets are real, because the answers go there.
  *
- * For any input: a message that is decoded is encoded to the same bytes; a listener sends nothing that is longer, or that nobody
- * asked for; a request is presented only with the cookie that its peer was sent, and once; a lookup ends once; and nothing is
- * left when everything has been destroyed.
+ * For any input: a message that is decoded is encoded to the same bytes; a listener sends nothing that is longer than its
+ * question, or without a question; a request is presented only with the cookie that its peer was sent, and once; a lookup ends
+ * once; and nothing is left when everything has been destroyed.
  */
 #include "fuzz.h"
 

@@ -155,7 +155,7 @@ static void to_rtr(uint8_t how)
 {
 	struct ibv_qp_attr a = {
 		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = 5, /* nobody's: it never asks */
+		.dest_qp_num = 5, /* of no queue pair: it never asks */
 		.max_dest_rd_atomic = how >> 1 & 7,
 		.min_rnr_timer = 1,
 		.ah_attr = {.is_global = 1, .port_num = 1},
@@ -476,7 +476,7 @@ static void make_qp(uint8_t how)
 		to_rts(0x76); /* no time, 3 retries; RNR for ever; 4 reads */
 }
 
-/* What the queue pair had is complete; what the SRQ has is not. */
+/* The queue pair's own receives are complete; those of the SRQ are not. */
 static void end(void)
 {
 	run();

@@ -5,8 +5,8 @@
  * The input is a script: clients connect to the port, and the queue pair connects to a listener of ours; both sides say
  * hellos that are right but for one field, or any bytes; the queue pair's state changes; time passes. The connections are real.
  *
- * For any input: a queue pair gets a stream only if somebody said a hello with the right numbers, and of no other peer than
- * the one that it has met, nor an old one; and nothing is left open.
+ * For any input: a queue pair gets a stream only from a hello with the right numbers, that is newer than the last one, and, if
+ * it has met its peer, of that peer; and nothing is left open.
  */
 #include "fuzz.h"
 

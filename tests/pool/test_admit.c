@@ -135,7 +135,7 @@ static void a_visitor_without_a_user_is_named_by_its_mark(void **state)
 	assert_string_equal(node.inside.name, "ann");
 }
 
-/* Somebody has found a name whose mark is that of a user. */
+/* An attacker has found a name with the mark of a user. */
 static void a_name_with_the_mark_of_a_user_needs_its_secret(void **state)
 {
 	assert_true(admit_mark_name("eve", list[0].mark));

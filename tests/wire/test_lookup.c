@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* test_lookup.c - the messages of a lookup byte for byte, and those that nobody sends. */
+/* test_lookup.c - the messages of a lookup byte for byte, and invalid ones. */
 #include "test.h"
 
 #include <errno.h>

@@ -33,11 +33,11 @@
  *   not admit anybody: the proof for it still needs the secret.
  * - Guessing a secret. A wrong proof gets a bare refusal, and failures are rate-limited by address; while many fail for a
  *   mark, or at all, an address that has failed once waits. A right proof is never refused because other addresses fail. An
- *   unknown mark is treated like a wrong secret, and takes as long. But whoever sees an admission on the network, or
+ *   unknown mark is treated like a wrong secret, and takes as long. But an attacker who sees an admission on the network, or
  *   answers in a node's place, can test guesses at leisure: use long random secrets, or TLS by certificates.
  * - Names with the same mark. A visitor of another name with a user's mark, which takes 2^64 names to find, still needs
  *   the secret of that user, and then it is that user.
- * - Relays. Somebody who answers at a node's address can pass the greetings on to the node, and then has the connection.
+ * - Relays. An attacker who answers at a node's address can pass the greetings on to the node, and then has the connection.
  *   The address in S only makes it use one host for that. TLS is the protection: with keys, the key of the connection is
  *   made of the same secret, and the proof must be of the same name (pool_tls_is_of()); with certificates, the visitor
  *   checks the node's.
