@@ -290,6 +290,15 @@ static void fail_request(struct stag_qp *qp)
 	qp_fail_later(qp);
 }
 
+/*
+ * On reliable connections of roce0, requests that were sent before it complete first. One that is partly sent holds
+ * them up: it fails at once.
+ */
+static bool may_fail_request(const struct stag_qp *qp)
+{
+	return completes_when_sent(qp) || qp->sq.get == qp->sq.tx || qp->tx->open == OPEN_SQ;
+}
+
 static void lose_stream(struct stag_qp *qp)
 {
 	qp->tx->dead = true;
@@ -395,7 +404,8 @@ void qp_tx_run(struct stag_qp *qp)
 		return;
 	}
 	if (tx->cur == tx->n && tx->bad_request) {
-		fail_request(qp);
+		if (may_fail_request(qp))
+			fail_request(qp);
 		return;
 	}
 	maybe_fin(qp);
