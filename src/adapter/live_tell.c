@@ -153,12 +153,15 @@ static void add_address(struct live_text *t, const char *name, const struct qp_l
 {
 	const struct sockaddr_in *in = (const struct sockaddr_in *)a;
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)a;
+	bool six = a->ss_family == AF_INET6, mapped = six && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+	const void *four = mapped ? in6->sin6_addr.s6_addr + 12 : (const void *)&in->sin_addr;
 	char host[INET6_ADDRSTRLEN] = "";
 
-	if (q->linked && a->ss_family == AF_INET && inet_ntop(AF_INET, &in->sin_addr, host, 64))
+	/* The port is at the same offset in both families. */
+	if (q->linked && (mapped || a->ss_family == AF_INET) &&
+	    inet_ntop(AF_INET, four, host, sizeof(host)))
 		text_add(t, ",\"%s\":\"%s:%u\"", name, host, ntohs(in->sin_port));
-	else if (q->linked && a->ss_family == AF_INET6 &&
-		 inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host)))
+	else if (q->linked && six && inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host)))
 		text_add(t, ",\"%s\":\"[%s]:%u\"", name, host, ntohs(in6->sin6_port));
 	else
 		text_add(t, ",\"%s\":null", name);
