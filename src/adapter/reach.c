@@ -27,7 +27,7 @@
 
 #define CAPS                                                                                       \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
-	 MPA_EXT_FLUSH | MPA_EXT_ESCAPE | MPA_EXT_SUM | MPA_EXT_ACK)
+	 MPA_EXT_FLUSH | MPA_EXT_ESCAPE | MPA_EXT_ACK)
 #define CAPS_NEEDED MPA_EXT_ACK
 
 struct guest { /* a connection to a port that has not become a stream */
@@ -171,7 +171,7 @@ static void record_hellos(struct stag_qp *qp, struct stream *s, const struct hel
 /*
  * Takes the socket over, or closes it.
  *
- * With CRC, headers have no sums of their own: whole frames are staged and checked before a byte is placed, and copied
+ * Headers have no sums of their own (MPA_EXT_SUM): with CRC, whole frames are staged and checked before a byte is placed, and copied
  * before they are summed. Programs written for InfiniBand may let several queue pairs write to the same bytes, or change
  * what they are sending (perftest does both): the sum of bytes in their place would not be that of the frame.
  */
@@ -183,7 +183,7 @@ static bool attach(struct stag_qp *qp, int fd, const struct hello *peer, bool in
 		.crc = crc,
 		.mpa_rev = 2,
 		.stag_peer = true,
-		.caps = CAPS & peer->caps & ~(crc ? MPA_EXT_SUM : 0u),
+		.caps = CAPS & peer->caps,
 		.one_shot = CAPS & peer->caps & MPA_EXT_ONE_SHOT ? SHOT_OPCODES : SHOT_NONE,
 		.ird = qp->config.attr.max_dest_rd_atomic,
 		.ord = 1,

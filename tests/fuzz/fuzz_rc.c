@@ -234,8 +234,7 @@ static void begin_stream(uint8_t how)
 		.mpa_rev = 2,
 		.stag_peer = true,
 		.caps = MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM |
-			MPA_EXT_ONE_SHOT | MPA_EXT_FLUSH | MPA_EXT_ESCAPE | MPA_EXT_SUM |
-			MPA_EXT_ACK,
+			MPA_EXT_ONE_SHOT | MPA_EXT_FLUSH | MPA_EXT_ESCAPE | MPA_EXT_ACK,
 		.one_shot = SHOT_OPCODES,
 		.ird = qp->config.attr.max_dest_rd_atomic,
 		.ord = 1,
