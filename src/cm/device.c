@@ -5,7 +5,7 @@
  *
  * STAG_DEVICE chooses. If it names both devices, a listener serves the peers of both, and the id of a request has the
  * device that its peer speaks (conn_passive.c); an id that connects has the first device of the list, unless the domain of
- * its queue pair is the other one's.
+ * its queue pair is the other one's, or its connection is to be encrypted (tls.c).
  */
 #include "cm/cm.h"
 
@@ -24,8 +24,11 @@ bool cm_has_face(enum face face)
 	return devices & 1u << face;
 }
 
+/* stag0 where STAG_TLS allows TLS: roce0 has none. */
 enum face cm_first_face(void)
 {
+	if (config()->tls != TLS_OFF && cm_has_face(FACE_IWARP))
+		return FACE_IWARP;
 	return cm_has_face(FACE_ROCE) ? FACE_ROCE : FACE_IWARP;
 }
 
