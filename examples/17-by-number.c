@@ -6,9 +6,8 @@
  *     stag run --device roce -- ./17-by-number server
  *     stag run --device roce -- ./17-by-number client 127.0.0.1 PORT
  *
- * Each side tells the other its queue pair number, its GID and the number that its
- * first packet will have. With these ibv_modify_qp() brings the queue pair from
- * RESET by INIT and RTR (ready to receive) to RTS (ready to send).
+ * Each side tells the other its queue pair number, its GID and the number of its first packet. With these,
+ * ibv_modify_qp() brings it from RESET by INIT and RTR (ready to receive) to RTS (ready to send).
  */
 #include <arpa/inet.h>
 #include <errno.h>

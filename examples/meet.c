@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,19 +139,31 @@ void meet_end(struct meeting *m)
 	close(m->sock);
 }
 
+bool meet_peer_waits(struct meeting *m)
+{
+	struct pollfd sock = {m->sock, POLLIN, 0};
+
+	return poll(&sock, 1, 0) == 1;
+}
+
+bool meet_try(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	int n = ibv_poll_cq(cq, 1, wc);
+
+	if (n < 0)
+		die("ibv_poll_cq");
+	if (n && wc->status != IBV_WC_SUCCESS) {
+		fprintf(stderr, "a work request failed: %s\n", ibv_wc_status_str(wc->status));
+		exit(1);
+	}
+	return n > 0;
+}
+
 struct ibv_wc meet_wait(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
-	int n;
 
-	do
-		n = ibv_poll_cq(cq, 1, &wc);
-	while (n == 0);
-	if (n < 0)
-		die("ibv_poll_cq");
-	if (wc.status != IBV_WC_SUCCESS) {
-		fprintf(stderr, "a work request failed: %s\n", ibv_wc_status_str(wc.status));
-		exit(1);
-	}
+	while (!meet_try(cq, &wc))
+		;
 	return wc;
 }

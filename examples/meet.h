@@ -28,9 +28,15 @@ void meet(struct meeting *m, int argc, char **argv);
 /* Sends size bytes to the peer, and receives as many from it. */
 void meet_exchange(struct meeting *m, const void *mine, void *theirs, size_t size);
 
+/* Has the peer sent something that was not received yet? */
+bool meet_peer_waits(struct meeting *m);
+
 void meet_end(struct meeting *m);
 
-/* Waits for one completion, which must be a success. */
+/* Takes one completion, which must be a success. Returns false if there is none. */
+bool meet_try(struct ibv_cq *cq, struct ibv_wc *wc);
+
+/* Waits for one. */
 struct ibv_wc meet_wait(struct ibv_cq *cq);
 
 #endif
