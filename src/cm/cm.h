@@ -483,8 +483,9 @@ int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_
 
 /* ---- device.c ---------------------------------------------------------- */
 
-bool cm_has_face(enum face face); /* may ids use it? */
-enum face cm_first_face(void);	  /* of ids whose peer and queue pair do not say otherwise */
+bool cm_has_face(enum face face); /* may all ids use it? */
+bool cm_may_use(const struct cm_id *id, enum face face);
+enum face cm_first_face(void); /* of ids whose peer and queue pair do not say otherwise */
 struct ibv_pd *default_pd(enum face face); /* a single one, never freed; NULL + errno */
 
 /* ---- real.c: rdma-core's library --------------------------------------- */

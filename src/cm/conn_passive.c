@@ -60,12 +60,12 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 
 static bool serves(const struct conn *c, enum face face)
 {
-	const struct ibv_pd *pd =
-		c->listener->id->ep_pd; /* of the queue pairs of all connections */
+	const struct cm_id *id = c->listener->id;
+	const struct ibv_pd *pd = id->ep_pd; /* of the queue pairs of all connections */
 
 	if (face == FACE_ROCE && c->stream->tls)
 		return false;
-	return pd ? pd->context->device == &stag_device(face)->ibv : cm_has_face(face);
+	return pd ? pd->context->device == &stag_device(face)->ibv : cm_may_use(id, face);
 }
 
 /* Chooses the protocol by the first byte. A peer of a face that is not served is told, and gone. */

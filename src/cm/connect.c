@@ -369,7 +369,7 @@ static int start_listening(struct cm_id *id, int backlog)
 		return ud_listen(id, backlog);
 	if (id->state != ID_BOUND)
 		return id_error(id, EINVAL, "only a bound id can listen");
-	err = choose_tls(id, cm_has_face(FACE_IWARP) ? FACE_IWARP : FACE_ROCE);
+	err = choose_tls(id, cm_may_use(id, FACE_IWARP) ? FACE_IWARP : FACE_ROCE);
 	if (!err)
 		err = listener_create(id, id->fd, backlog, &id->listener);
 	if (err)

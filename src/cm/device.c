@@ -5,7 +5,8 @@
  *
  * STAG_DEVICE chooses. If it names both devices, a listener serves the peers of both, and the id of a request has the
  * device that its peer speaks (conn_passive.c); an id that connects has the first device of the list, unless the domain of
- * its queue pair is the other one's, or its connection is to be encrypted (tls.c).
+ * its queue pair is the other one's, or its connection is to be encrypted (tls.c). roce0 has no TLS: an id whose program
+ * requires it uses stag0, even if that is not in the list.
  */
 #include "cm/cm.h"
 
@@ -22,6 +23,13 @@ bool cm_has_face(enum face face)
 	if (config()->tls == TLS_REQUIRED && devices & 1u << FACE_IWARP)
 		devices = 1u << FACE_IWARP;
 	return devices & 1u << face;
+}
+
+bool cm_may_use(const struct cm_id *id, enum face face)
+{
+	if (face == FACE_IWARP && id->tls.chosen && id->tls.mode == TLS_REQUIRED)
+		return true;
+	return cm_has_face(face);
 }
 
 /* stag0 where STAG_TLS allows TLS: roce0 has none. */

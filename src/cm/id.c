@@ -153,7 +153,7 @@ bool id_follow_pd(struct cm_id *id, const struct ibv_pd *pd)
 	face = face_of(pd->context);
 	if (face == id->face || id->state == ID_REQUESTED)
 		return true;
-	if (id->state > ID_ROUTE_RESOLVED || !cm_has_face(face))
+	if (id->state > ID_ROUTE_RESOLVED || !cm_may_use(id, face))
 		return false;
 	id->face = face;
 	return !id_bind_device(id);

@@ -107,11 +107,11 @@ STAG_EXPORT void stagdv_destroy_tls(struct stagdv_tls *tls)
 	tls_context_put((struct tls_context *)tls);
 }
 
-/* Gives an id that would connect on roce0, which has no TLS, the other device if there is one. */
+/* Gives an id that would connect on roce0, which has no TLS, the other device if it may use that. */
 static int find_device_with_tls(struct cm_id *id)
 {
 	assert(engine_locked());
-	if (id->face != FACE_ROCE || id->has_qp || !cm_has_face(FACE_IWARP))
+	if (id->face != FACE_ROCE || id->has_qp || !cm_may_use(id, FACE_IWARP))
 		return 0; /* where TLS is required, connecting fails and says why */
 	id->face = FACE_IWARP;
 	return id->cm.verbs ? -id_bind_device(id) : 0;
@@ -119,18 +119,13 @@ static int find_device_with_tls(struct cm_id *id)
 
 static int set_tls(struct cm_id *id, struct tls_context *context, enum tls_mode mode)
 {
-	int err;
-
 	assert(engine_locked());
 	if (id->state == ID_LISTENING || id->state >= ID_CONNECTING)
 		return EINVAL;
-	err = mode == TLS_OFF ? 0 : find_device_with_tls(id);
-	if (err)
-		return err;
 	tls_context_get(context);
 	id_drop_tls(id);
 	id->tls = (struct id_tls){.mode = mode, .context = context, .chosen = true};
-	return 0;
+	return mode == TLS_OFF ? 0 : find_device_with_tls(id);
 }
 
 STAG_EXPORT int stagdv_set_tls(struct rdma_cm_id *id, struct stagdv_tls *tls,

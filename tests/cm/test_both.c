@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stag/stagdv.h"
-
 static const char *device_of(struct rdma_cm_id *id)
 {
 	return ibv_get_device_name(id->verbs->device);
@@ -127,32 +125,6 @@ static void the_queue_pair_decides_how_an_id_connects(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* roce0 has no TLS. */
-static void an_id_to_be_encrypted_connects_on_stag0(void **state)
-{
-	static const uint8_t key[32] = "0123456789abcdef0123456789abcde";
-	struct stagdv_tls_attr attr = {.identity = "a", .psk = key, .psk_len = sizeof(key)};
-	struct place *p = *state;
-	struct rdma_event_channel *ch = channel_new();
-	struct stagdv_tls *tls;
-	char why[128];
-
-	assert_int_equal(stagdv_create_tls(&tls, &attr, sizeof(attr), why, sizeof(why)), 0);
-	for (int before = 0; before < 2; before++) {
-		struct rdma_cm_id *id = id_resolved(ch, IPV4, p->port);
-
-		rdma_destroy_qp(id);
-		assert_string_equal(device_of(id), "roce0");
-		assert_int_equal(stagdv_set_tls(id, tls, STAGDV_TLS_OFF), 0);
-		assert_string_equal(device_of(id), "roce0");
-		assert_int_equal(stagdv_set_tls(id, tls, STAGDV_TLS_ALLOWED + before), 0);
-		assert_string_equal(device_of(id), "stag0");
-		id_gone(id);
-	}
-	stagdv_destroy_tls(tls);
-	rdma_destroy_event_channel(ch);
-}
-
 /* The queue pair of a request has to have the device that the peer speaks. */
 static void a_request_does_not_change_its_device(void **state)
 {
@@ -186,7 +158,6 @@ int main(void)
 		PLACE(a_peer_that_speaks_neither_is_dropped),
 		PLACE(a_listener_with_a_domain_serves_its_device_only),
 		PLACE(the_queue_pair_decides_how_an_id_connects),
-		PLACE(an_id_to_be_encrypted_connects_on_stag0),
 		PLACE(a_request_does_not_change_its_device),
 	};
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stag/stagdv.h"
 #include "story.h"
 
 static struct ibv_context **devices;
@@ -64,6 +65,49 @@ static void a_queue_pair_brings_its_device(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
+static const char *device_of(const struct rdma_cm_id *id)
+{
+	return ibv_get_device_name(id->verbs->device);
+}
+
+/* Sets it before the id has a device, or after. */
+static const char *device_with_tls(struct stagdv_tls *tls, enum stagdv_tls_mode mode, bool before)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *id = before ? id_new(ch) : bound(ch);
+	struct sockaddr_storage a = address(IPV4, 0);
+	const char *name;
+
+	assert_int_equal(stagdv_set_tls(id, tls, mode), 0);
+	if (before)
+		assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
+	name = device_of(id);
+	assert_int_equal(create_with(id, NULL), 0);
+	assert_string_equal(ibv_get_device_name(id->qp->context->device), name);
+	id_gone(id);
+	rdma_destroy_event_channel(ch);
+	return name;
+}
+
+/* roce0 has no TLS: an id that requires it has stag0 even if that is not in the list; one that allows it, if it is. */
+static void an_id_to_be_encrypted_has_stag0(void **state)
+{
+	static const uint8_t key[32] = "0123456789abcdef0123456789abcde";
+	struct stagdv_tls_attr attr = {.identity = "a", .psk = key, .psk_len = sizeof(key)};
+	const char *first = ibv_get_device_name(devices[0]->device);
+	const char *allowed = device_named("stag0") ? "stag0" : "roce0";
+	struct stagdv_tls *tls;
+	char why[128];
+
+	assert_int_equal(stagdv_create_tls(&tls, &attr, sizeof(attr), why, sizeof(why)), 0);
+	for (int before = 0; before < 2; before++) {
+		assert_string_equal(device_with_tls(tls, STAGDV_TLS_OFF, before), first);
+		assert_string_equal(device_with_tls(tls, STAGDV_TLS_ALLOWED, before), allowed);
+		assert_string_equal(device_with_tls(tls, STAGDV_TLS_REQUIRED, before), "stag0");
+	}
+	stagdv_destroy_tls(tls);
+}
+
 /* As a domain of a real device is, where rdma_cm is ours. */
 static void a_domain_of_another_device_is_refused(void **state)
 {
@@ -99,6 +143,7 @@ int main(void)
 		cmocka_unit_test(the_list_is_that_of_the_variable),
 		cmocka_unit_test(ids_have_devices_that_are_listed),
 		cmocka_unit_test(a_queue_pair_brings_its_device),
+		cmocka_unit_test(an_id_to_be_encrypted_has_stag0),
 		cmocka_unit_test(a_domain_of_another_device_is_refused),
 	};
 
