@@ -146,6 +146,7 @@ static void close_port(struct qp_port *p)
 {
 	watch_del(&p->tcp_watch);
 	watch_del(&p->udp_watch);
+	timer_cancel(&p->accept_timer);
 	reach_drop_guests(p);
 	ud_port_close(p);
 	if (p->tcp >= 0)

@@ -31,7 +31,8 @@ struct qp_port {
 	int tcp, udp; /* -1 in a forked child, whose parent has them */
 	bool v6;      /* the sockets are of AF_INET6, and take IPv4, too */
 	struct watch tcp_watch, udp_watch;
-	struct lock lock; /* a leaf: qp[] */
+	struct timer accept_timer; /* reach.c: while descriptors or memory are short */
+	struct lock lock;	   /* a leaf: qp[] */
 	struct stag_qp *qp[PORT_QPS];
 	uint8_t free[PORT_QPS]; /* a ring of indices, in the order in which they became free */
 	unsigned free_at, n_free, n_qps;

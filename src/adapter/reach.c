@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/shortage.h"
 
 #define CAPS                                                                                       \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
@@ -679,6 +680,20 @@ static void admit(struct qp_port *p, int fd, const struct sockaddr *from)
 		drop_guest(g);
 }
 
+static void on_accept_timer(struct timer *t)
+{
+	watch_mod(&container_of(t, struct qp_port, accept_timer)->tcp_watch, EPOLLIN);
+}
+
+/* While descriptors or memory are short, peers wait in TCP's queue: the engine would be woken again at once. */
+static void pause_accepting(struct qp_port *p, int err)
+{
+	log_warn("port %u: cannot accept a connection: %s; trying again in %d ms", p->number,
+		 strerror(err), SHORTAGE_PAUSE_MS);
+	watch_mod(&p->tcp_watch, 0);
+	timer_set(&p->accept_timer, clock_ns() + SHORTAGE_PAUSE_MS * NS_PER_MS, on_accept_timer);
+}
+
 #define ACCEPT_RUN 64 /* connections, before other events get their turn */
 
 void reach_accept(struct qp_port *p)
@@ -690,9 +705,12 @@ void reach_accept(struct qp_port *p)
 		int fd = accept4(p->tcp, (struct sockaddr *)&from, &len,
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
+		if (fd >= 0)
+			admit(p, fd, (struct sockaddr *)&from);
+		else if (shortage_is(errno))
+			pause_accepting(p, errno);
 		if (fd < 0)
 			break;
-		admit(p, fd, (struct sockaddr *)&from);
 	}
 }
 

@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <stdbool.h>
 
+#define SHORTAGE_PAUSE_MS 100 /* after which a listener that ran short tries again */
+
 static inline bool shortage_is(int error)
 {
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;

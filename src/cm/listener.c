@@ -30,7 +30,7 @@
 #define MOST_PRESENTED	64 /* Requests that the program has not fetched; more wait for their turn */
 /* minimum: a SYN that finds no room, because of a flood, is retransmitted after a second */
 #define TCP_BACKLOG 4096
-#define RETRY_NS    (100 * NS_PER_MS)
+#define RETRY_NS    (SHORTAGE_PAUSE_MS * NS_PER_MS)
 #define ANSWER_NS                                                                                  \
 	(200 * NS_PER_MS) /* counts as an immediate answer, for a thread on a busy machine */
 
@@ -66,7 +66,8 @@ static void listener_retry(struct timer *t)
  */
 static void listener_pause(struct listener *l, int err)
 {
-	log_warn("cm %u: accept failed with errno %d, retrying in 100 ms", l->id->num, err);
+	log_warn("cm %u: accept failed with errno %d, retrying in %d ms", l->id->num, err,
+		 SHORTAGE_PAUSE_MS);
 	l->short_of_fds = true;
 	listener_update(l);
 	timer_set(&l->retry, clock_ns() + RETRY_NS, listener_retry);

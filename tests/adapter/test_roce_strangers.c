@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "adapter/device.h"
 #include "adapter/port.h"
 #include "adapter/qp.h"
 #include "adapter/reach.h"
@@ -29,15 +31,28 @@ static int close_pair(void **state)
 	return 0;
 }
 
-static int call(const struct end *e)
+static int open_socket(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void connect_to(int fd, const struct end *e)
 {
 	struct sockaddr_in lo = {.sin_family = AF_INET,
 				 .sin_port = htons((uint16_t)(e->qp->qp_num >> 8)),
 				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&lo, sizeof(lo)), 0);
+}
+
+static int call(const struct end *e)
+{
+	int fd = open_socket();
+
+	connect_to(fd, e);
 	return fd;
 }
 
@@ -182,6 +197,58 @@ static void silent_connections_are_limited(void **state)
 	await(guests_of(port) == 0);
 }
 
+static void limit_descriptors(rlim_t most)
+{
+	struct rlimit l;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &l), 0);
+	l.rlim_cur = most;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+}
+
+/* When the engine looks for connections again; 0: it is not pausing. */
+static uint64_t pause_of(struct qp_port *port)
+{
+	uint64_t until;
+
+	engine_lock();
+	until = port->accept_timer.armed ? port->accept_timer.deadline : 0;
+	engine_unlock();
+	return until;
+}
+
+static uint64_t await_pause_after(struct qp_port *port, uint64_t last)
+{
+	uint64_t until;
+
+	await((until = pause_of(port)) > last);
+	return until;
+}
+
+/* The connection waits in TCP's queue. Each try to accept it takes two wake-ups of the engine. */
+static void a_process_without_descriptors_does_not_spin(void **state)
+{
+	enum { TRIES = 4, MOST_WAKEUPS = 40 };
+	struct roce_pair *p = *state;
+	struct qp_port *port = to_stag_qp(p->b.qp)->port;
+	int fd = open_socket();
+	struct rlimit was;
+	uint64_t last, before;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	limit_descriptors(0);
+	connect_to(fd, &p->b);
+	last = await_pause_after(port, 0);
+	before = atomic_load(&stag_totals.engine_wakeups);
+	for (int i = 0; i < TRIES; i++)
+		last = await_pause_after(port, last);
+	assert_in_range(atomic_load(&stag_totals.engine_wakeups) - before, TRIES, MOST_WAKEUPS);
+	limit_descriptors(was.rlim_cur);
+	await(guests_of(port) == 1);
+	close(fd);
+	exchange(p);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_pair, close_pair)
 
 int main(void)
@@ -192,6 +259,7 @@ int main(void)
 		TEST(a_hello_that_is_cut_at_any_byte_is_forgotten),
 		TEST(another_process_does_not_take_the_place_of_a_peer_that_was_met),
 		TEST(silent_connections_are_limited),
+		TEST(a_process_without_descriptors_does_not_spin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
