@@ -505,7 +505,10 @@ static void say_no(struct guest *g)
 	drop_guest(g);
 }
 
-/* Does our own attempt to connect go before the guest's? */
+/*
+ * Does our own attempt to connect go before the guest's? Only one that has got through: the peer has our hello, or will
+ * have. While we are connecting, our packets may be lost on the way, and the guest's direction may be the only one.
+ */
 static bool we_go_first(const struct stag_qp *qp, const struct hello *h)
 {
 	const struct reach *r = &qp->rc->reach;
@@ -513,7 +516,7 @@ static bool we_go_first(const struct stag_qp *qp, const struct hello *h)
 	union ibv_gid mine = sgid_of(qp, &ifindex);
 	int order = memcmp(mine.raw, h->from_gid, sizeof(mine.raw));
 
-	if (r->state != REACH_CONNECTING && r->state != REACH_ASKED)
+	if (r->state != REACH_ASKED)
 		return false;
 	return order ? order < 0 : qp->ibv.qp_num < h->from_qpn;
 }

@@ -8,7 +8,8 @@
  * answer, no: for the queue pair that asked it is as if the message were lost, and it asks again, until its retries are
  * used up.
  *
- * Both sides may connect at the same time. Then the stream stays that was begun by the side with the smaller GID and number.
+ * Both sides may connect at the same time. If both have said hello, the stream stays that was begun by the side with the
+ * smaller GID and number. A side that is still connecting takes the peer's stream: its own packets may not get through.
  *
  * A queue pair that is connected to itself uses a TCP socket that is connected to itself.
  *

@@ -69,7 +69,7 @@ void to_init(struct end *e, const struct ways *w)
 		0);
 }
 
-void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
+void to_rtr_at(struct end *e, uint32_t qpn, union ibv_gid dgid, const struct ways *w)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTR,
@@ -77,7 +77,7 @@ void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
 		.dest_qp_num = qpn,
 		.max_dest_rd_atomic = w && w->rd_atomic ? w->rd_atomic : 4,
 		.min_rnr_timer = w && w->min_rnr_timer ? w->min_rnr_timer : 12,
-		.ah_attr = {.is_global = 1, .port_num = 1},
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh.dgid = dgid},
 	};
 
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -87,8 +87,15 @@ void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
 	if (w && w->no_reads)
 		a.max_dest_rd_atomic = 0;
 
-	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &a.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(e->qp, &a, mask), 0);
+}
+
+void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
+{
+	union ibv_gid ours;
+
+	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &ours), 0);
+	to_rtr_at(e, qpn, ours, w);
 }
 
 void to_rts(struct end *e, const struct ways *w)
