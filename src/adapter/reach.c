@@ -640,26 +640,40 @@ static void on_hello(struct watch *w, uint32_t revents)
 		drop_guest(g);
 }
 
+struct crowd { /* the guests of a port, or those of one source */
+	unsigned n;
+	struct guest *silent; /* the oldest whose hello is not whole; or NULL */
+};
+
 /* The list has the oldest first. */
+static void count_guest(struct crowd *c, struct guest *g)
+{
+	c->n++;
+	if (!c->silent && g->have < HELLO_LEN)
+		c->silent = g;
+}
+
+/*
+ * A source that has too many loses its oldest silent guest. Guests that have said hello are not dropped: they wait for a
+ * queue pair, and for at most a minute.
+ */
 static bool make_room(struct qp_port *p, const union ibv_gid *source)
 {
-	struct guest *silent = NULL;
-	unsigned of_source = 0;
+	struct crowd all = {.n = 0}, of_source = {.n = 0}, *full;
 
 	list_for_each (l, &p->guests) {
 		struct guest *g = list_entry(l, struct guest, link);
 
-		of_source += gid_is_equal(&g->source, source);
-		if (!silent && g->have < HELLO_LEN)
-			silent = g;
+		count_guest(&all, g);
+		if (gid_is_equal(&g->source, source))
+			count_guest(&of_source, g);
 	}
-	if (of_source >= REACH_MAX_OF_SOURCE)
-		return false;
-	if (p->n_guests < REACH_MAX_GUESTS)
+	if (all.n < REACH_MAX_GUESTS && of_source.n < REACH_MAX_OF_SOURCE)
 		return true;
-	if (silent)
-		drop_guest(silent);
-	return silent;
+	full = of_source.n < REACH_MAX_OF_SOURCE ? &all : &of_source;
+	if (full->silent)
+		drop_guest(full->silent);
+	return full->silent;
 }
 
 static void admit(struct qp_port *p, int fd, const struct sockaddr *from)
