@@ -68,6 +68,31 @@ void rc_reset(struct stag_qp *qp)
 	reach_reset(&rc->reach);
 }
 
+/* ---- requests without a stream ---- */
+
+/* Carries out local requests that have nothing before them in the queue. What is behind one that fails is flushed. */
+static void run_first_local(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+
+	assert(qp_tx_locked(qp) && atomic_load(&qp->state) == QP_IDLE);
+	while (!qp->rc->hold && sq->get == sq->tx && sq->tx != sq->put) {
+		struct wqe *w = &sq->wqe[sq->tx & sq->mask];
+
+		if (!wqe_is_local(w))
+			return;
+		if (!w->done)
+			sq_complete_local(qp, w);
+		sq->tx++;
+		if (w->status != IBV_WC_SUCCESS) {
+			qp->rc->hold |= RC_HOLD_LOST;
+			qp_fail_later(qp);
+			return;
+		}
+		sq_retire(qp);
+	}
+}
+
 /* ---- states ---- */
 
 static uint64_t retry_ns(const struct stag_qp *qp)
@@ -167,14 +192,20 @@ void rc_settle(struct stag_qp *qp)
 void rc_posted(struct stag_qp *qp)
 {
 	struct rc *rc = qp->rc;
+	bool idle;
 
 	assert(qp_tx_locked(qp));
 	if (rc->hold & RC_HOLD_STATE)
 		return;
+	/* The state tells, not qp->tx: rc_detach() frees that a moment after it has looked for requests. */
+	idle = atomic_load(&qp->state) == QP_IDLE;
+	if (idle)
+		run_first_local(qp);
+	if (idle && qp->sq.get == qp->sq.put)
+		return;
 	if (!rc->watched)
 		watch(qp);
-	/* The state tells, not qp->tx: rc_detach() frees that a moment after it has looked for requests. */
-	if (atomic_load(&qp->state) == QP_IDLE)
+	if (idle)
 		reach_want(qp);
 	else
 		qp_tx_run(qp);
@@ -252,6 +283,7 @@ void rc_detach(struct stag_qp *qp)
 		rc->hold |= RC_HOLD_LOST;
 	rc->hold &= ~(unsigned)RC_HOLD_RNR;
 	qp_set_state(qp, QP_IDLE);
+	run_first_local(qp);
 	wants = qp->sq.tx != qp->sq.put;
 	qp_unlock_both(qp);
 	qp_close_stream(qp);

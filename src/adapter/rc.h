@@ -12,6 +12,8 @@
  *
  * A responder that refuses a request says which one, and why, and both queue pairs go to ERR (rc_fault.c).
  *
+ * Local requests (bind, invalidate, fast registration) need no stream if nothing is before them in the send queue.
+ *
  * The end of a stream is no error. A queue pair that has something to send looks for its peer again (reach.c). Requests that
  * were under way when a stream was lost fail when the retries are used up, and so do requests that make no progress (rc.c).
  *
@@ -55,7 +57,7 @@ struct wqe;
 enum rc_hold {
 	RC_HOLD_STATE = 1 << 0, /* not in RTS */
 	RC_HOLD_RNR = 1 << 1,	/* the peer has no receive */
-	RC_HOLD_LOST = 1 << 2,	/* the stream was lost with requests under way, which will fail */
+	RC_HOLD_LOST = 1 << 2,	/* requests at the front will fail: they were under way, or wrong */
 };
 
 struct rc_rnr {		 /* as requester; tx_lock */

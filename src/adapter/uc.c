@@ -79,6 +79,7 @@ static void give_up(struct stag_qp *qp, uint32_t end)
 		w->done = true;
 		if (w->status != IBV_WC_SUCCESS) {
 			end = i + 1;
+			qp->rc->hold |= RC_HOLD_LOST;
 			qp_fail_later(qp);
 			break;
 		}

@@ -160,7 +160,6 @@ static uint32_t bind(struct roce_pair *p, struct lent *l, unsigned access)
 	};
 
 	l->mw = ibv_alloc_mw(p->b.pd, IBV_MW_TYPE_1);
-	exchange(p); /* binding is a request, and so needs a stream */
 	assert_int_equal(ibv_bind_mw(p->b.qp, l->mw, &bind), 0);
 	expect_wc(p->b.scq, 99, IBV_WC_SUCCESS);
 	memset(p->b.buf, 0x55, p->b.size);
