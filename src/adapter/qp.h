@@ -92,6 +92,8 @@ struct qp_config {
 	bool has_send_ops;	 /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
 	uint64_t send_ops;	 /* the flags */
 	struct ibv_qp_attr attr; /* set by modify, for query */
+	union ibv_gid sgid;	 /* roce0: our address when the path was set; engine lock, */
+	uint32_t sgid_ifindex;	 /* and its interface */
 	struct ibv_qp_cap cap;
 };
 

@@ -63,15 +63,11 @@ static const union ibv_gid *dgid_of(const struct stag_qp *qp)
 	return &qp->config.attr.ah_attr.grh.dgid;
 }
 
-/* An address that went since the program chose it stays ours, for the sake of the comparison. */
-static union ibv_gid sgid_of(const struct stag_qp *qp, uint32_t *ifindex)
+/* Our address, also if this machine has lost it since: the peer knows no other. */
+static const union ibv_gid *sgid_of(const struct stag_qp *qp)
 {
-	struct gid_entry e = {.ifindex = 0};
-
-	if (!gid_get(qp->config.attr.ah_attr.grh.sgid_index, &e))
-		gid_get(0, &e);
-	*ifindex = e.ifindex;
-	return e.gid;
+	assert(engine_locked());
+	return &qp->config.sgid;
 }
 
 /* Bytes that stay on this machine are not damaged on the way. */
@@ -84,8 +80,6 @@ static bool wants_crc(const struct stag_qp *qp)
 static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 {
 	const struct ibv_qp_attr *a = &qp->config.attr;
-	uint32_t ifindex;
-	union ibv_gid mine = sgid_of(qp, &ifindex);
 
 	*h = (struct hello){
 		.kind = kind,
@@ -102,7 +96,7 @@ static void describe(struct stag_qp *qp, enum hello_kind kind, struct hello *h)
 		.life = qp->rc->reach.life,
 		.epoch = qp->rc->reach.epoch,
 	};
-	memcpy(h->from_gid, mine.raw, sizeof(h->from_gid));
+	memcpy(h->from_gid, sgid_of(qp)->raw, sizeof(h->from_gid));
 	memcpy(h->to_gid, dgid_of(qp)->raw, sizeof(h->to_gid));
 }
 
@@ -128,13 +122,11 @@ static bool is_our_peer(const struct stag_qp *qp, const struct hello *h)
 {
 	const struct ibv_qp_attr *a = &qp->config.attr;
 	const struct reach *r = &qp->rc->reach;
-	uint32_t ifindex;
-	union ibv_gid mine = sgid_of(qp, &ifindex);
 
 	if (h->from_qpn != a->dest_qp_num || h->to_qpn != qp->ibv.qp_num ||
 	    h->type != (qp_is_uc(qp) ? HELLO_UC : HELLO_RC))
 		return false;
-	if (!is_same_host(h->from_gid, dgid_of(qp)) || !is_same_host(h->to_gid, &mine))
+	if (!is_same_host(h->from_gid, dgid_of(qp)) || !is_same_host(h->to_gid, sgid_of(qp)))
 		return false;
 	if (r->met && (h->process != r->peer_process || h->life != r->peer_life || !is_newer(r, h)))
 		return false;
@@ -334,9 +326,8 @@ static int open_socket(const struct stag_qp *qp, struct sockaddr_storage *to, so
 {
 	const struct ibv_qp_attr *a = &qp->config.attr;
 	struct sockaddr_storage from;
-	uint32_t ifindex;
-	union ibv_gid mine = sgid_of(qp, &ifindex);
-	socklen_t from_len = gid_to_addr(&mine, ifindex, 0, &from);
+	uint32_t ifindex = qp->config.sgid_ifindex;
+	socklen_t from_len = gid_to_addr(sgid_of(qp), ifindex, 0, &from);
 	int fd, one = 1;
 
 	*len = gid_to_addr(dgid_of(qp), ifindex, qpn_port(a->dest_qp_num), to);
@@ -512,9 +503,7 @@ static void say_no(struct guest *g)
 static bool we_go_first(const struct stag_qp *qp, const struct hello *h)
 {
 	const struct reach *r = &qp->rc->reach;
-	uint32_t ifindex;
-	union ibv_gid mine = sgid_of(qp, &ifindex);
-	int order = memcmp(mine.raw, h->from_gid, sizeof(mine.raw));
+	int order = memcmp(sgid_of(qp)->raw, h->from_gid, sizeof(h->from_gid));
 
 	if (r->state != REACH_ASKED)
 		return false;

@@ -29,14 +29,10 @@ static int refuse(struct stag_qp *qp, const char *why, uint64_t value)
 
 static int check_path(struct stag_qp *qp, const struct ibv_ah_attr *av)
 {
-	struct gid_entry entry;
-
 	if (!av->is_global)
 		return refuse(qp, "a RoCE address needs a GID: is_global is 0", 0);
 	if (av->port_num > 1)
 		return refuse(qp, "the address names a port that does not exist", av->port_num);
-	if (!gid_get(av->grh.sgid_index, &entry))
-		return refuse(qp, "there is no GID at sgid_index", av->grh.sgid_index);
 	return 0;
 }
 
@@ -120,6 +116,14 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
 
 /* ---- moving ---- */
 
+/* The address counts from now on, not its index: another one may get that. */
+static int look_up_sgid(struct stag_qp *qp, const struct ibv_ah_attr *av, struct gid_entry *sgid)
+{
+	if (gid_get(av->grh.sgid_index, sgid))
+		return 0;
+	return refuse(qp, "there is no GID at sgid_index", av->grh.sgid_index);
+}
+
 static int begin_move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		      enum ibv_qp_state from, enum ibv_qp_state to)
 {
@@ -140,6 +144,29 @@ static int begin_move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int ma
 	return err;
 }
 
+static int advance(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
+		   enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	struct gid_entry sgid;
+	int err = mask & IBV_QP_AV ? look_up_sgid(qp, &attr->ah_attr, &sgid) : 0;
+
+	assert(engine_locked());
+	if (err)
+		return err;
+	lock_acquire(&qp->tx_lock);
+	err = begin_move(qp, attr, mask, from, to);
+	lock_release(&qp->tx_lock);
+	if (err)
+		return err;
+	if (mask & IBV_QP_AV) {
+		qp->config.sgid = sgid.gid;
+		qp->config.sgid_ifindex = sgid.ifindex;
+	}
+	if (qp->rc)
+		rc_settle(qp);
+	return 0;
+}
+
 static int move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		enum ibv_qp_state from, enum ibv_qp_state to)
 {
@@ -152,11 +179,7 @@ static int move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		qp->config.attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
 	} else if (to != IBV_QPS_ERR) {
 		engine_lock();
-		lock_acquire(&qp->tx_lock);
-		err = begin_move(qp, attr, mask, from, to);
-		lock_release(&qp->tx_lock);
-		if (!err && qp->rc)
-			rc_settle(qp);
+		err = advance(qp, attr, mask, from, to);
 		engine_unlock();
 	}
 	return err;

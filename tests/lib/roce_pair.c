@@ -69,7 +69,7 @@ void to_init(struct end *e, const struct ways *w)
 		0);
 }
 
-void to_rtr_at(struct end *e, uint32_t qpn, union ibv_gid dgid, const struct ways *w)
+void to_rtr_by(struct end *e, uint32_t qpn, struct ibv_global_route path, const struct ways *w)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTR,
@@ -77,7 +77,7 @@ void to_rtr_at(struct end *e, uint32_t qpn, union ibv_gid dgid, const struct way
 		.dest_qp_num = qpn,
 		.max_dest_rd_atomic = w && w->rd_atomic ? w->rd_atomic : 4,
 		.min_rnr_timer = w && w->min_rnr_timer ? w->min_rnr_timer : 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh.dgid = dgid},
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = path},
 	};
 
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -92,10 +92,10 @@ void to_rtr_at(struct end *e, uint32_t qpn, union ibv_gid dgid, const struct way
 
 void to_rtr(struct end *e, uint32_t qpn, const struct ways *w)
 {
-	union ibv_gid ours;
+	struct ibv_global_route path = {.sgid_index = 0};
 
-	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &ours), 0);
-	to_rtr_at(e, qpn, ours, w);
+	assert_int_equal(ibv_query_gid(e->ctx, 1, 0, &path.dgid), 0);
+	to_rtr_by(e, qpn, path, w);
 }
 
 void to_rts(struct end *e, const struct ways *w)

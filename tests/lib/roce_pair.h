@@ -56,7 +56,7 @@ void end_close(struct end *e);
 void to_init(struct end *e, const struct ways *w);
 /* On the path to queue pair number qpn of this machine. */
 void to_rtr(struct end *e, uint32_t qpn, const struct ways *w);
-void to_rtr_at(struct end *e, uint32_t qpn, union ibv_gid dgid, const struct ways *w);
+void to_rtr_by(struct end *e, uint32_t qpn, struct ibv_global_route path, const struct ways *w);
 void to_rts(struct end *e, const struct ways *w);
 void end_connect(struct end *e, uint32_t qpn, const struct ways *w); /* from RESET to RTS */
 void end_move(struct end *e, enum ibv_qp_state to);		     /* with the state alone */
