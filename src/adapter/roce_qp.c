@@ -167,6 +167,13 @@ static int advance(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	return 0;
 }
 
+static void forget_attributes(struct stag_qp *qp)
+{
+	lock_acquire(&qp->tx_lock);
+	qp->config.attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
+	lock_release(&qp->tx_lock);
+}
+
 static int move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		enum ibv_qp_state from, enum ibv_qp_state to)
 {
@@ -176,7 +183,7 @@ static int move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		qp_to_error(qp);
 	} else if (to == IBV_QPS_RESET) {
 		qp_to_reset(qp);
-		qp->config.attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
+		forget_attributes(qp);
 	} else if (to != IBV_QPS_ERR) {
 		engine_lock();
 		err = advance(qp, attr, mask, from, to);
