@@ -31,7 +31,7 @@ static int check_path(struct stag_qp *qp, const struct ibv_ah_attr *av)
 {
 	if (!av->is_global)
 		return refuse(qp, "a RoCE address needs a GID: is_global is 0", 0);
-	if (av->port_num > 1)
+	if (av->port_num != 1)
 		return refuse(qp, "the address names a port that does not exist", av->port_num);
 	return 0;
 }
@@ -86,10 +86,8 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
 		to->port_num = a->port_num;
 	if (mask & IBV_QP_QKEY)
 		to->qkey = a->qkey;
-	if (mask & IBV_QP_AV) {
+	if (mask & IBV_QP_AV)
 		to->ah_attr = a->ah_attr;
-		to->ah_attr.port_num = 1;
-	}
 	if (mask & IBV_QP_PATH_MTU)
 		to->path_mtu = a->path_mtu;
 	if (mask & IBV_QP_TIMEOUT)

@@ -327,6 +327,22 @@ static void a_queue_pair_goes_to_rts_without_a_peer_and_tells_what_was_set(void 
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* As the kernel does: it is not taken for the only one. */
+static void an_address_on_no_port_is_refused_and_changes_nothing(void **state)
+{
+	struct room *r = *state;
+	struct ibv_qp *qp = create(r, IBV_QPT_RC);
+	struct ibv_qp_attr a = path_to(r, 0x200701);
+
+	to_init(qp);
+	for (uint8_t port = 0; port < 3; port += 2) {
+		a.ah_attr.port_num = port;
+		assert_int_equal(ibv_modify_qp(qp, &a, TO_RTR), EINVAL);
+		assert_int_equal(qp->state, IBV_QPS_INIT);
+	}
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
 static void an_address_without_a_gid_is_refused_and_changes_nothing(void **state)
 {
 	struct room *r = *state;
@@ -383,6 +399,7 @@ int main(void)
 		TEST(numbers_are_not_reused_soon),
 		TEST(more_queue_pairs_than_a_port_has_get_another_port),
 		TEST(a_queue_pair_goes_to_rts_without_a_peer_and_tells_what_was_set),
+		TEST(an_address_on_no_port_is_refused_and_changes_nothing),
 		TEST(an_address_without_a_gid_is_refused_and_changes_nothing),
 		TEST(a_forked_child_has_ports_of_its_own),
 	};
