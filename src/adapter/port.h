@@ -7,7 +7,8 @@
  * queue pairs. Indices are handed out in turn, oldest first, so that the number of a queue pair that is gone stays unused
  * for as long as possible.
  *
- * All of it is protected by the engine lock; port_qp() may be called from any thread.
+ * All of it is protected by the engine lock. qp[] changes under the port's own lock, too: a thread that reads datagrams from
+ * the port needs only that one.
  */
 #ifndef STAG_PORT_H
 #define STAG_PORT_H
@@ -45,8 +46,8 @@ struct qp_port {
 int port_take(struct stag_qp *qp);
 void port_leave(
 	struct stag_qp *qp); /* closes the port if it was the last one, and not on the only port */
-struct qp_port *port_find(uint16_t number);   /* or NULL */
-struct stag_qp *port_qp_by_num(uint32_t qpn); /* of roce0; or NULL */
+struct qp_port *port_find(uint16_t number);   /* or NULL; under the engine lock */
+struct stag_qp *port_qp_by_num(uint32_t qpn); /* of roce0; or NULL; under the engine lock */
 void port_after_fork(void);
 
 static inline uint16_t qpn_port(uint32_t qpn)
