@@ -3,9 +3,14 @@
 #include "adapter/face.h"
 
 #include "adapter/gid.h"
+#include "adapter/port.h"
 
 void face_roce_attr(struct ibv_device_attr *a)
 {
+	int numbers = (int)port_max_qps();
+
+	if (a->max_qp > numbers)
+		a->max_qp = numbers;
 	/* Programs compare with IBV_ATOMIC_HCA; atomics are atomic for every process of this host. */
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;

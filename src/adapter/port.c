@@ -262,6 +262,16 @@ struct stag_qp *port_qp_by_num(uint32_t qpn)
 	return p ? p->qp[qpn & (PORT_QPS - 1)] : NULL;
 }
 
+/* Index 0 is never used, nor is the number that means multicast. */
+unsigned port_max_qps(void)
+{
+	const struct stag_config *c = config();
+	unsigned first = c->first_port ? c->first_port : 1;
+	unsigned last = c->first_port ? c->last_port : UINT16_MAX;
+
+	return (last - first + 1) * (PORT_QPS - 1) - (last == qpn_port(MULTICAST_QPN));
+}
+
 /* The parent has the sockets, and the numbers. The child opens ports of its own. */
 void port_after_fork(void)
 {

@@ -48,6 +48,7 @@ void port_leave(
 	struct stag_qp *qp); /* closes the port if it was the last one, and not on the only port */
 struct qp_port *port_find(uint16_t number);   /* or NULL; under the engine lock */
 struct stag_qp *port_qp_by_num(uint32_t qpn); /* of roce0; or NULL; under the engine lock */
+unsigned port_max_qps(void);		      /* how many queue pairs STAG_PORTS has numbers for */
 void port_after_fork(void);
 
 static inline uint16_t qpn_port(uint32_t qpn)
