@@ -38,6 +38,8 @@
  *   mirror.c's lock  which region has which mirrors
  *   qp->tx_lock   the send queue and the send side; qp->state is written under it
  *   qp->shots.lock  the STags that its sends advertised
+ *   device.c's lock  which contexts of roce0 are open
+ *   gid.c's lock  the addresses of this machine
  *   qp->rq_lock, srq->lock, cq->lock, channel->lock, ctx->async_lock, the key
  *   table's and the timers' locks: leaves, held for a few lines
  *

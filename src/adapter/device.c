@@ -16,6 +16,7 @@
 #include "adapter/config.h"
 #include "adapter/cq.h"
 #include "adapter/face.h"
+#include "adapter/gid.h"
 #include "adapter/guid.h"
 #include "adapter/qp.h"
 #include "adapter/srq.h"
@@ -48,6 +49,38 @@ struct stag_device *stag_device(enum face face)
 }
 
 /* ---- contexts ---- */
+
+static struct {
+	struct lock lock;
+	struct list list; /* stag_ctx.link */
+} open_on_roce = {.lock = LOCK_INITIALIZER, .list = {&open_on_roce.list, &open_on_roce.list}};
+
+static void note_open(struct stag_ctx *ctx)
+{
+	lock_acquire(&open_on_roce.lock);
+	list_add_tail(&open_on_roce.list, &ctx->link);
+	lock_release(&open_on_roce.lock);
+}
+
+static void note_closed(struct stag_ctx *ctx)
+{
+	bool was_last;
+
+	lock_acquire(&open_on_roce.lock);
+	list_del(&ctx->link);
+	was_last = list_empty(&open_on_roce.list);
+	lock_release(&open_on_roce.lock);
+	if (was_last)
+		gid_watch_stop();
+}
+
+/* The child has the events of contexts that it opens itself. */
+void ctx_after_fork(void)
+{
+	lock_init(&open_on_roce.lock);
+	list_for_each_safe (l, &open_on_roce.list)
+		list_del(l);
+}
 
 /* Nothing that roce0 sends is encrypted. */
 static bool is_too_open(enum face face)
@@ -86,6 +119,8 @@ int ctx_create(enum face face, struct stag_ctx **out)
 	list_init(&ctx->async_events);
 	list_init(&ctx->link);
 	atomic_store(&ctx->refs, 1);
+	if (face == FACE_ROCE)
+		note_open(ctx);
 	*out = ctx;
 	return 0;
 
@@ -122,6 +157,8 @@ void ctx_destroy(struct stag_ctx *ctx)
 
 	if (others)
 		log_info("context: closed while %d domains, queues or channels use it", others);
+	if (face_of(&ctx->v.context) == FACE_ROCE)
+		note_closed(ctx);
 	ctx_put(ctx);
 }
 
@@ -144,6 +181,31 @@ void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	lock_release(&ctx->async_lock);
 }
 
+static bool has_event(struct stag_ctx *ctx, enum ibv_event_type type)
+{
+	bool has = false;
+
+	lock_acquire(&ctx->async_lock);
+	list_for_each (l, &ctx->async_events)
+		has |= list_entry(l, struct async_item, link)->event.event_type == type;
+	lock_release(&ctx->async_lock);
+	return has;
+}
+
+void ctx_async_all(enum ibv_event_type type)
+{
+	struct ibv_async_event ev = {.element.port_num = 1, .event_type = type};
+
+	lock_acquire(&open_on_roce.lock);
+	list_for_each (l, &open_on_roce.list) {
+		struct stag_ctx *ctx = list_entry(l, struct stag_ctx, link);
+
+		if (!has_event(ctx, type))
+			ctx_async(ctx, &ev);
+	}
+	lock_release(&open_on_roce.lock);
+}
+
 /* Counts an event for its object, whose destruction waits for as many acknowledgements. */
 static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 {
@@ -157,6 +219,8 @@ static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		to_stag_srq(ev->element.srq)->async_sent++;
 		to_stag_srq(ev->element.srq)->async_types |= 1u << ev->event_type;
+		break;
+	case IBV_EVENT_GID_CHANGE: /* of the port */
 		break;
 	default: /* the adapter raises no others but for queue pairs */
 		to_stag_qp(ev->element.qp)->async_sent++;

@@ -46,8 +46,8 @@ struct async_item { /* an asynchronous event that waits to be fetched */
 };
 
 struct stag_ctx {
-	struct list link;
-	atomic_int refs; /* the program's, and one for each PD, CQ, channel and QP */
+	struct list link; /* of those of roce0 that the program has open */
+	atomic_int refs;  /* the program's, and one for each PD, CQ, channel and QP */
 	struct lock async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */
@@ -76,6 +76,9 @@ void ctx_get(struct stag_ctx *ctx);
 void ctx_put(struct stag_ctx *ctx);
 /* enqueues an event; never blocks */
 void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev);
+/* an event of the port, to all open contexts of roce0; one of a kind waits at a time */
+void ctx_async_all(enum ibv_event_type type);
+void ctx_after_fork(void);
 /* waits for one unless async_fd is non-blocking (-EAGAIN) */
 int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev);
 /* drops undelivered events about it */

@@ -711,6 +711,7 @@ static void forget_after_fork(void)
 	qp_table_after_fork();
 	port_after_fork();
 	gid_after_fork();
+	ctx_after_fork();
 	live_after_fork();
 	misuse_after_fork();
 	atomic_store(&engine.owner, (pthread_t)0);

@@ -3,6 +3,7 @@
 #include "adapter/gid.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -11,6 +12,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "adapter/device.h"
+#include "adapter/engine.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/lock.h"
@@ -21,8 +24,10 @@
 #define MAX_ADDRESSES 512 /* of this machine, those that are not in the table included */
 
 static struct {
-	struct lock lock; /* a leaf */
+	struct lock lock; /* adapter.h has its place */
 	uint64_t read_at; /* clock_ns(); 0: never */
+	bool stale;	  /* to be read again, however young it is */
+	struct work tell; /* that it has changed */
 	struct gid_table table;
 	union ibv_gid local[MAX_ADDRESSES];
 	unsigned n_local;
@@ -66,14 +71,15 @@ static void note_local(const struct ifaddrs *addrs)
 			machine.n_local++;
 }
 
-static void refresh(void)
+static void on_change(struct work *w)
 {
-	uint64_t now = clock_ns();
+	ctx_async_all(IBV_EVENT_GID_CHANGE);
+}
+
+static void read_addresses(void)
+{
 	struct ifaddrs *addrs = NULL;
 
-	if (machine.read_at && now - machine.read_at < MAX_AGE_NS)
-		return;
-	machine.read_at = now;
 	if (getifaddrs(&addrs))
 		log_err("gid: cannot read the machine's addresses: %s", strerror(errno));
 	gid_table_update(&machine.table, addrs);
@@ -81,6 +87,32 @@ static void refresh(void)
 	note_local(addrs);
 	if (addrs)
 		freeifaddrs(addrs);
+}
+
+/* The caller may hold any lock: the engine tells. */
+static void refresh(void)
+{
+	struct gid_table before;
+	uint64_t now = clock_ns();
+	bool is_first = !machine.read_at;
+
+	assert(lock_held(&machine.lock));
+	if (!is_first && !machine.stale && now - machine.read_at < MAX_AGE_NS)
+		return;
+	before = machine.table;
+	machine.read_at = now;
+	machine.stale = false;
+	read_addresses();
+	if (!is_first && !gid_table_is_equal(&before, &machine.table))
+		work_queue(&machine.tell, on_change);
+}
+
+void gid_refresh(void)
+{
+	lock_acquire(&machine.lock);
+	machine.stale = true;
+	refresh();
+	lock_release(&machine.lock);
 }
 
 unsigned gid_table_len(void)
@@ -176,4 +208,5 @@ enum ibv_mtu gid_mtu(void)
 void gid_after_fork(void)
 {
 	lock_init(&machine.lock);
+	gid_watch_after_fork();
 }

@@ -73,6 +73,15 @@ int gid_table_find(const struct gid_table *t, const union ibv_gid *gid)
 	return -1;
 }
 
+bool gid_table_is_equal(const struct gid_table *a, const struct gid_table *b)
+{
+	for (unsigned i = 0; i < GID_MAX_TABLE; i++)
+		if (a->at[i].ifindex != b->at[i].ifindex ||
+		    (a->at[i].ifindex && !gid_is_equal(&a->at[i].gid, &b->at[i].gid)))
+			return false;
+	return true;
+}
+
 static void add(struct gid_table *t, const union ibv_gid *gid, uint32_t ifindex)
 {
 	unsigned at = 0;

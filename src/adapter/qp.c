@@ -15,6 +15,7 @@
 
 #include "adapter/claim.h"
 #include "adapter/device.h"
+#include "adapter/gid.h"
 #include "adapter/mcast.h"
 #include "adapter/mirror.h"
 #include "adapter/misuse.h"
@@ -220,6 +221,7 @@ static int enroll_roce(struct stag_qp *qp)
 	int err = -EADDRINUSE;
 
 	assert(engine_locked());
+	gid_watch_start();
 	/* Another process may have taken the name of a number. */
 	for (int i = 0; i < NUMBER_TRIES && err == -EADDRINUSE; i++) {
 		err = port_take(qp);

@@ -253,12 +253,29 @@ static void a_queue_pair_keeps_its_address_when_the_machine_loses_it(void **stat
 	close(listener);
 }
 
+/* Without a notice of the kernel: the program sees the change first. */
+static void a_table_that_is_found_changed_is_an_event(void **state)
+{
+	struct end e;
+
+	end_open(&e, NULL);
+	set_addresses("127.0.6.1", NULL);
+	await(index_of(&e, "127.0.6.1") >= 0);
+	expect_event(&e, IBV_EVENT_GID_CHANGE);
+	set_addresses("127.0.6.2", NULL);
+	await(index_of(&e, "127.0.6.2") >= 0);
+	expect_event(&e, IBV_EVENT_GID_CHANGE);
+	atomic_store(&n_addresses, 0);
+	end_close(&e);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(one_direction_is_enough, open_network,
 						close_network),
 		cmocka_unit_test(a_queue_pair_keeps_its_address_when_the_machine_loses_it),
+		cmocka_unit_test(a_table_that_is_found_changed_is_an_event),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
