@@ -111,6 +111,18 @@ static bool has_timeout(const struct stag_qp *qp)
 	return qp->config.attr.timeout || qp_is_uc(qp);
 }
 
+/*
+ * A request that waits for a receive of the peer sends nothing, so only TCP's probes notice that the peer's host is gone.
+ * They take as long as the retries would, if that is longer than the least.
+ */
+static void keep_alive(struct stream *s, const struct stag_qp *qp)
+{
+	uint64_t tries = qp->config.attr.retry_cnt + 1u;
+
+	if (has_timeout(qp) && !qp_is_uc(qp))
+		stream_keep_alive(s, (unsigned)(tries * retry_ns(qp) / NS_PER_S));
+}
+
 /* Changes with everything that comes from the peer, and with everything that its kernel takes. */
 static uint64_t progress_of(const struct stag_qp *qp)
 {
@@ -172,8 +184,10 @@ void rc_moved(struct stag_qp *qp, enum ibv_qp_state from)
 		rc->hold &= ~(unsigned)RC_HOLD_STATE;
 	else
 		rc->hold |= RC_HOLD_STATE;
-	if (qp->stream)
+	if (qp->stream) {
 		qp->link.ord = ord_of(qp);
+		keep_alive(qp->stream, qp);
+	}
 	if (from != IBV_QPS_SQD)
 		rc->draining = qp->ibv.state == IBV_QPS_SQD;
 	rc_check_drained(qp);
@@ -237,6 +251,8 @@ void rc_attached(struct stag_qp *qp)
 	if (qp->srq)
 		srq_stop_waiting(qp->srq, &rc->waiter);
 	qp->link.ord = ord_of(qp);
+	if (qp->stream)
+		keep_alive(qp->stream, qp);
 }
 
 void rc_lose(struct stag_qp *qp)

@@ -188,22 +188,36 @@ static const struct stream_ops tcp_ops = {
 	.unsent = tcp_unsent,
 };
 
-/* Detects a peer that vanished silently after two minutes. */
-static void set_options(int fd)
-{
-	int one = 1, idle = 60, interval = 10, count = 6;
+#define KEEPALIVE_PROBES 6
 
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+static void keep_alive(int fd, unsigned seconds)
+{
+	int one = 1, idle = (int)seconds / 2, count = KEEPALIVE_PROBES;
+	int interval = ((int)seconds - idle) / count;
+
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
+void stream_keep_alive(struct stream *s, unsigned seconds)
+{
+	if (seconds < STREAM_MIN_ALIVE_S)
+		seconds = STREAM_MIN_ALIVE_S;
+	if (seconds > STREAM_MAX_ALIVE_S)
+		seconds = STREAM_MAX_ALIVE_S;
+	if (s->alive_s == seconds)
+		return;
+	s->alive_s = seconds;
+	keep_alive(s->fd, seconds);
+}
+
 int stream_open_tcp(struct stream **out, int fd, bool initiator)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 	socklen_t len = sizeof(s->local);
+	int one = 1;
 
 	if (!s)
 		return -ENOMEM;
@@ -215,7 +229,8 @@ int stream_open_tcp(struct stream **out, int fd, bool initiator)
 	len = sizeof(s->peer);
 	if (getpeername(fd, (struct sockaddr *)&s->peer, &len))
 		goto err_free;
-	set_options(fd);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	stream_keep_alive(s, STREAM_MAX_ALIVE_S);
 	s->trace = trace_open(&s->local, &s->peer, initiator);
 	*out = s;
 	return 0;

@@ -41,12 +41,19 @@ struct stream {
 	 * like recv.
 	 */
 	bool buffered;
+	unsigned alive_s; /* stream_keep_alive() */
 	uint64_t tx_calls, rx_calls, tx_again, rx_again, tx_bytes, rx_bytes;
 	struct sockaddr_storage local, peer;
 };
 
 /* Takes a connected, non-blocking TCP socket over, unless it fails. */
 int stream_open_tcp(struct stream **out, int fd, bool initiator);
+
+#define STREAM_MIN_ALIVE_S 12
+#define STREAM_MAX_ALIVE_S 120 /* of a new stream */
+
+/* Sets after how many seconds a peer whose host has vanished is noticed, also if nothing is sent to it: within the limits. */
+void stream_keep_alive(struct stream *s, unsigned seconds);
 
 /*
  * Makes TLS of a stream that no byte has passed yet. Then nothing but stream_tls_handshake() may be called, until it

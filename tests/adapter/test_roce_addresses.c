@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* test_roce_addresses.c - programs on roce0 learn of changes of the machine's addresses, in a network namespace of the test. */
+/* test_roce_addresses.c - roce0 when addresses of the machine change or go, in a network namespace of the test. */
 #include "roce_pair.h"
 
 #include <arpa/inet.h>
@@ -11,6 +11,9 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "adapter/qp.h"
+#include "adapter/rc.h"
 
 #define SKIPPED 77
 
@@ -32,13 +35,18 @@ static int set_address(const char *address)
 	return set(SIOCSIFADDR, &r);
 }
 
+static int set_up(bool up)
+{
+	struct ifreq r = {.ifr_name = "lo", .ifr_flags = (short)(up ? IFF_UP | IFF_RUNNING : 0)};
+
+	return set(SIOCSIFFLAGS, &r);
+}
+
 static bool open_namespace(void)
 {
-	struct ifreq r = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK};
-
 	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
 		return false;
-	return !set_address("127.1.1.1") && !set(SIOCSIFFLAGS, &r);
+	return !set_address("127.1.1.1") && !set_up(true);
 }
 
 static unsigned count_descriptors(void)
@@ -79,6 +87,32 @@ static void a_change_of_the_addresses_is_an_event(void **state)
 	end_close(&other);
 }
 
+static bool waits_for_receive(const struct end *e)
+{
+	struct stag_qp *qp = to_stag_qp(e->qp);
+	bool waits;
+
+	lock_acquire(&qp->tx_lock);
+	waits = qp->rc->hold & RC_HOLD_RNR;
+	lock_release(&qp->tx_lock);
+	return waits;
+}
+
+/* With rnr_retry 7, and so without an end of its own. TCP's probes find out, after a few seconds. */
+static void a_wait_for_a_receive_ends_with_the_network(void **state)
+{
+	static const struct ways brief = {.timeout = 14, .retry_cnt = 1};
+	struct roce_pair p;
+
+	roce_open(&p, &brief);
+	post_send_(&p.a, 1, 0, 8);
+	await(waits_for_receive(&p.a));
+	assert_int_equal(set_up(false), 0);
+	expect_wc(p.a.scq, 1, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(set_up(true), 0);
+	roce_close(&p);
+}
+
 /* The port that the first queue pair opened stays. */
 static void the_last_context_takes_the_descriptor_along(void **state)
 {
@@ -94,6 +128,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_change_of_the_addresses_is_an_event),
+		cmocka_unit_test(a_wait_for_a_receive_ends_with_the_network),
 		cmocka_unit_test(the_last_context_takes_the_descriptor_along),
 	};
 
