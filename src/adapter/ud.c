@@ -36,6 +36,8 @@ static void free_ud(struct ud *ud)
 		close(ud->rx_fd);
 	if (ud->tx_fd >= 0)
 		close(ud->tx_fd);
+	if (ud->spent_fd >= 0)
+		close(ud->spent_fd);
 	free(ud->batch);
 	free(ud->dest);
 	free(ud);
@@ -50,7 +52,7 @@ int ud_create(struct stag_qp *qp)
 	if (!ud)
 		return err;
 	ud->qp = qp;
-	ud->tx_fd = ud->rx_fd = -1;
+	ud->tx_fd = ud->rx_fd = ud->spent_fd = -1;
 	list_init(&ud->held);
 	srq_waiter_init(&ud->waiter, ud_on_shared_receive);
 	ud->dest = calloc(qp->sq.mask + 1, sizeof(*ud->dest));
@@ -120,7 +122,9 @@ void ud_after_fork(struct stag_qp *qp)
 		close(ud->rx_fd);
 	if (ud->tx_fd >= 0)
 		close(ud->tx_fd);
-	ud->rx_fd = ud->tx_fd = -1;
+	if (ud->spent_fd >= 0)
+		close(ud->spent_fd);
+	ud->rx_fd = ud->tx_fd = ud->spent_fd = -1;
 }
 
 static void start_over(struct stag_qp *qp)
@@ -128,7 +132,9 @@ static void start_over(struct stag_qp *qp)
 	struct ud *ud = qp->ud;
 
 	ud->failed = false;
-	ud->blocked_since = 0;
+	ud->n_full = 0;
+	ud->behind.tx = ud->behind.upto = qp->sq.tx;
+	ud->behind.others = false;
 	ud->packed.n = 0;
 	atomic_store(&qp->progress.tx_blocked, false);
 }

@@ -6,8 +6,9 @@
  *
  *   UD_NEAR   to a queue pair of this machine: by a socket of AF_UNIX that each UD queue pair has, named by its number in
  *             the abstract namespace, which is the network's own, like ports are. Such a socket loses nothing: a sender
- *             that finds it full waits, at most UD_PATIENCE_NS. It holds few messages (net.unix.max_dgram_qlen), but
- *             long ones: requests that wait travel together, in a train
+ *             that finds it full waits, at most UD_PATIENCE_NS, and less if requests to other queue pairs wait behind.
+ *             Then it loses what it sends to that queue pair, at once, until the socket has room again. The socket holds
+ *             few messages (net.unix.max_dgram_qlen), but long ones: requests that wait travel together, in a train
  *   UD_FAR    to another machine: by UDP, from the sender's port to the port in the queue pair's number
  *   UD_GROUP  to a multicast group (mcast.h): by UDP
  *
@@ -35,12 +36,14 @@
 #include "base/lock.h"
 #include "wire/datagram.h"
 
-#define UD_PATIENCE_NS (2 * NS_PER_S) /* a busy machine lets a thread wait for half a second */
-#define UD_HOLD_NS     (2 * NS_PER_S)
-#define UD_BATCH       16    /* datagrams read in one call */
-#define UD_TRAIN       16384 /* bytes of a train */
-#define UD_NEAR_BATCH  4     /* trains read in one call, into the memory of UD_BATCH datagrams */
-#define UD_MAX_HELD    1024
+#define UD_PATIENCE_NS	      (2 * NS_PER_S) /* a busy machine lets a thread wait for half a second */
+#define UD_PATIENCE_SHARED_NS (600 * NS_PER_MS) /* where requests to others wait behind */
+#define UD_MAX_FULL	      64
+#define UD_HOLD_NS	      (2 * NS_PER_S)
+#define UD_BATCH	      16    /* datagrams read in one call */
+#define UD_TRAIN	      16384 /* bytes of a train */
+#define UD_NEAR_BATCH	      4 /* trains read in one call, into the memory of UD_BATCH datagrams */
+#define UD_MAX_HELD	      1024
 
 struct qp_port;
 struct stag_qp;
@@ -61,14 +64,27 @@ struct ud_batch {
 	uint8_t bytes[UD_BATCH][DATAGRAM_MAX + 4];
 };
 
+/* A destination whose socket is full. */
+struct ud_full {
+	uint32_t qpn;	/* 0: the UDP socket of the port */
+	uint64_t since; /* clock_ns() */
+	bool given_up;	/* what does not fit is dropped at once */
+};
+
 struct ud {
 	struct stag_qp *qp;
 	/* tx_lock */
 	struct ud_dest *dest; /* of each entry of the send queue */
-	int tx_fd;	      /* AF_UNIX, without a name; -1 until the first near send */
+	int tx_fd;	      /* AF_UNIX, without a name; -1 until the next near send */
 	uint32_t mtu;
-	uint64_t blocked_since; /* clock_ns(); 0: the last datagram was sent */
-	bool failed;		/* a request has failed: soon in ERR */
+	bool failed; /* a request has failed: soon in ERR */
+	struct ud_full full[UD_MAX_FULL];
+	unsigned n_full;
+	struct {		   /* do requests to other destinations wait behind the next one? */
+		uint32_t tx, upto; /* the next one, and the first that has not been looked at */
+		bool others;
+	} behind;
+	int spent_fd; /* a tx_fd that was replaced, for the engine to close; or -1 */
 	uint8_t out[UD_TRAIN];
 	struct {		  /* what is in out, for the next try */
 		uint32_t tx, put; /* of the send queue, when it was packed */

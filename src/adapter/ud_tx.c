@@ -4,7 +4,8 @@
  *
  * The thread that posts sends. The payload is copied behind the header first, so that its CRC is that of the bytes that
  * are sent. If the destination's socket is full, requests wait in the send queue: a poller tries again at each poll, and
- * the engine waits for room where nobody polls.
+ * the engine waits for room where nobody polls. A destination that had no room for too long is given up: it costs no
+ * more time until it has room again.
  */
 #include "adapter/ud.h"
 
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "adapter/config.h"
 #include "adapter/cq.h"
@@ -348,13 +350,103 @@ static enum ibv_wc_status pack(struct stag_qp *qp)
 	return IBV_WC_SUCCESS;
 }
 
-static bool is_patient(struct ud *ud)
-{
-	uint64_t now = clock_ns();
+/* ---- destinations that are full ---- */
 
-	if (!ud->blocked_since)
-		ud->blocked_since = now;
-	return now - ud->blocked_since < UD_PATIENCE_NS;
+static uint32_t key_of(const struct ud_dest *to)
+{
+	return to->path.way == UD_NEAR ? to->qpn : 0;
+}
+
+static struct ud_full *find_full(struct ud *ud, uint32_t qpn)
+{
+	for (unsigned i = 0; i < ud->n_full; i++)
+		if (ud->full[i].qpn == qpn)
+			return &ud->full[i];
+	return NULL;
+}
+
+/* Enters a destination that has no room. If there are too many, the oldest entry is forgotten. */
+static struct ud_full *note_full(struct ud *ud, uint32_t qpn)
+{
+	struct ud_full *f = find_full(ud, qpn);
+
+	if (f)
+		return f;
+	if (ud->n_full < UD_MAX_FULL) {
+		f = &ud->full[ud->n_full++];
+	} else {
+		f = &ud->full[0];
+		for (unsigned i = 1; i < UD_MAX_FULL; i++)
+			if (ud->full[i].since < f->since)
+				f = &ud->full[i];
+	}
+	*f = (struct ud_full){.qpn = qpn, .since = clock_ns()};
+	return f;
+}
+
+static void note_room(struct ud *ud, uint32_t qpn)
+{
+	struct ud_full *f = find_full(ud, qpn);
+
+	if (f)
+		*f = ud->full[--ud->n_full];
+}
+
+/* Do requests to other destinations wait behind the next one? Looks at each request once. */
+static bool others_wait(struct stag_qp *qp)
+{
+	struct ud *ud = qp->ud;
+	struct sq *sq = &qp->sq;
+	uint32_t first = key_of(dest_of(qp, &sq->wqe[sq->tx & sq->mask]));
+
+	if (ud->behind.tx != sq->tx) {
+		ud->behind.tx = ud->behind.upto = sq->tx;
+		ud->behind.others = false;
+	}
+	for (; ud->behind.upto != sq->put && !ud->behind.others; ud->behind.upto++) {
+		const struct wqe *w = &sq->wqe[ud->behind.upto & sq->mask];
+
+		ud->behind.others = is_send(w) && key_of(dest_of(qp, w)) != first;
+	}
+	return ud->behind.others;
+}
+
+static bool is_patient(struct stag_qp *qp, const struct ud_full *f)
+{
+	uint64_t waited = clock_ns() - f->since;
+
+	return !f->given_up && waited < UD_PATIENCE_NS &&
+	       (waited < UD_PATIENCE_SHARED_NS || !others_wait(qp));
+}
+
+/*
+ * Replaces the sending socket, whose buffer may be full of what receivers have not read: that is no reason to lose a
+ * datagram to another one. The engine, which may be watching it, closes it.
+ */
+static bool replace_socket(struct ud *ud)
+{
+	if (ud->tx_fd < 0 || ud->spent_fd >= 0)
+		return false;
+	ud->spent_fd = ud->tx_fd;
+	ud->tx_fd = -1;
+	work_queue(&ud->tx_work, ud_watch_room);
+	return true;
+}
+
+/* Gives up a destination that has had no room for too long. Returns whether the datagram is lost. */
+static bool give_up(struct stag_qp *qp, struct ud_full *f)
+{
+	struct ud *ud = qp->ud;
+	const struct ud_dest *to = dest_of(qp, &qp->sq.wqe[qp->sq.tx & qp->sq.mask]);
+
+	if (f->given_up)
+		return true;
+	f->given_up = true;
+	if (f->qpn && replace_socket(ud) && transmit(qp, to, ud->packed.len) != -EAGAIN)
+		return false;
+	log_info("qp %u: datagrams to qp %u are dropped, as there was no room for %u ms",
+		 qp->ibv.qp_num, to->qpn, (unsigned)((clock_ns() - f->since) / NS_PER_MS));
+	return true;
 }
 
 static void fail(struct work *w)
@@ -387,27 +479,36 @@ static void note_sent(struct stag_qp *qp, struct wqe *w)
 	qp->stats.counters.tx_bytes += DATAGRAM_HDR + w->length;
 }
 
+/* Returns false if it waits for room. */
+static bool send_packed(struct stag_qp *qp, const struct ud_dest *to)
+{
+	struct ud *ud = qp->ud;
+	struct ud_full *f;
+
+	if (transmit(qp, to, ud->packed.len) == -EAGAIN) {
+		f = note_full(ud, key_of(to));
+		if (is_patient(qp, f))
+			return false;
+		if (give_up(qp, f))
+			return true;
+	}
+	note_room(ud, key_of(to));
+	return true;
+}
+
 /* Returns false if no more can be sent now. */
 static bool send_next(struct stag_qp *qp)
 {
 	struct ud *ud = qp->ud;
 	struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
 	enum ibv_wc_status status = pack(qp);
-	bool again;
 
 	if (status != IBV_WC_SUCCESS) {
 		fail_request(qp, w, status);
 		return false;
 	}
-	again = transmit(qp, dest_of(qp, w), ud->packed.len) == -EAGAIN;
-	/* A receiver that has read nothing for so long loses all that does not fit. */
-	if (again && is_patient(ud))
+	if (!send_packed(qp, dest_of(qp, w)))
 		return false;
-	if (again)
-		log_info("qp %u: %u datagrams are dropped: their receiver has read none for %u ms",
-			 qp->ibv.qp_num, ud->packed.n, (unsigned)(UD_PATIENCE_NS / NS_PER_MS));
-	else
-		ud->blocked_since = 0;
 	for (; ud->packed.n; ud->packed.n--)
 		note_sent(qp, &qp->sq.wqe[qp->sq.tx & qp->sq.mask]);
 	return true;
@@ -478,21 +579,42 @@ static bool watch_near(struct stag_qp *qp, const struct ud_dest *to)
 	return !watch_add(&ud->tx_watch, ud->tx_fd, EPOLLOUT, on_room);
 }
 
+static void close_spent(struct ud *ud)
+{
+	assert(engine_locked() && qp_tx_locked(ud->qp));
+	if (ud->spent_fd < 0)
+		return;
+	if (ud->tx_watch.fd == ud->spent_fd)
+		watch_del(&ud->tx_watch);
+	close(ud->spent_fd);
+	ud->spent_fd = -1;
+}
+
+/* Returns when the next request is tried again, if there is no room before. */
+static uint64_t next_try(struct stag_qp *qp, const struct ud_dest *to)
+{
+	const struct ud_full *f = find_full(qp->ud, key_of(to));
+	uint64_t now = clock_ns(), soon = now + UDP_TRY_NS;
+
+	if (!f || !watch_near(qp, to))
+		return soon;
+	if (now - f->since < UD_PATIENCE_SHARED_NS)
+		return f->since + UD_PATIENCE_SHARED_NS;
+	return f->since + UD_PATIENCE_NS;
+}
+
 /* On the engine thread: watches for room if requests wait, and stops watching if none do. */
 static void wait_for_room(struct stag_qp *qp)
 {
 	struct ud *ud = qp->ud;
-	uint64_t until;
 
 	assert(engine_locked());
 	lock_acquire(&qp->tx_lock);
+	close_spent(ud);
 	if (atomic_load(&qp->progress.tx_blocked) && qp->ibv.state == IBV_QPS_RTS) {
 		const struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
 
-		until = ud->blocked_since + UD_PATIENCE_NS;
-		if (!watch_near(qp, dest_of(qp, w)))
-			until = clock_ns() + UDP_TRY_NS;
-		timer_set(&ud->tx_timer, until, on_tx_timer);
+		timer_set(&ud->tx_timer, next_try(qp, dest_of(qp, w)), on_tx_timer);
 	} else {
 		watch_mod(&ud->tx_watch, 0);
 		timer_cancel(&ud->tx_timer);

@@ -873,6 +873,180 @@ static void receiver_that_does_not_read_does_not_stop_the_sender_for_ever(void *
 	close(fd);
 }
 
+/* ---- receivers that do not read ---- */
+
+#define STALLED 4
+
+struct stalled { /* sockets by the names of queue pairs, which nobody reads */
+	uint32_t qpn[STALLED];
+	int fd[STALLED];
+};
+
+static void open_stalled(struct upair *p, struct stalled *s)
+{
+	for (uint32_t i = 0; i < STALLED; i++) {
+		struct sockaddr_storage name;
+		int len;
+
+		s->qpn[i] = p->b.qp->qp_num + 0x20 + i;
+		len = ud_socket_name(s->qpn[i], &name);
+		s->fd[i] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(bind(s->fd[i], (struct sockaddr *)&name, (socklen_t)len), 0);
+	}
+}
+
+static void close_stalled(struct stalled *s)
+{
+	for (unsigned i = 0; i < STALLED; i++)
+		close(s->fd[i]);
+}
+
+static void send_to(struct upair *p, uint32_t qpn, uint64_t id, uint32_t len)
+{
+	struct ibv_sge sge = piece(&p->a, 0, len);
+	struct ibv_send_wr wr = request(p, id, &sge);
+
+	wr.wr.ud.remote_qpn = qpn;
+	send_wr(p, &wr);
+}
+
+/* Returns how long b's datagram took. */
+static uint64_t time_one(struct upair *p, uint32_t stalled, uint64_t id, uint32_t len)
+{
+	uint64_t start, took;
+
+	receive(&p->b, id, 0, 200);
+	start = clock_ns();
+	send_to(p, stalled, id, len);
+	send_to_b(p, id, 8);
+	expect_wc(p->b.rcq, id, IBV_WC_SUCCESS);
+	took = clock_ns() - start;
+	expect_sent(p, id);
+	expect_sent(p, id);
+	return took;
+}
+
+static bool is_given_up(struct upair *p, uint32_t qpn)
+{
+	struct stag_qp *qp = to_stag_qp(p->a.qp);
+	bool found = false;
+
+	lock_acquire(&qp->tx_lock);
+	for (unsigned i = 0; i < qp->ud->n_full; i++)
+		found |= qp->ud->full[i].qpn == qpn && qp->ud->full[i].given_up;
+	lock_release(&qp->tx_lock);
+	return found;
+}
+
+static bool all_is_sent(struct upair *p)
+{
+	struct stag_qp *qp = to_stag_qp(p->a.qp);
+	bool sent;
+
+	lock_acquire(&qp->tx_lock);
+	sent = qp->sq.tx == qp->sq.put;
+	lock_release(&qp->tx_lock);
+	return sent;
+}
+
+/* Between datagrams to one that does not read, b gets each of its own, and the sender waits once. */
+static void stopped_receiver_delays_the_others_once(void **state)
+{
+	struct upair *p = *state;
+	struct stalled s;
+	uint64_t id = 0;
+
+	open_stalled(p, &s);
+	while (!is_given_up(p, s.qpn[0]))
+		assert_in_range(time_one(p, s.qpn[0], id++, 1024), 0, UD_PATIENCE_NS - 1);
+	for (unsigned i = 0; i < 2 * DEPTH; i++) {
+		receive(&p->b, id, 0, 200);
+		send_to(p, s.qpn[0], id, 1024);
+		send_to_b(p, id, 8);
+		assert_true(all_is_sent(p)); /* by the posts */
+		expect_sent(p, id);
+		expect_sent(p, id);
+		expect_wc(p->b.rcq, id++, IBV_WC_SUCCESS);
+	}
+	close_stalled(&s);
+}
+
+/* Posts as many datagrams as travel together. Returns how many. */
+static unsigned send_train(struct upair *p, uint32_t qpn)
+{
+	uint32_t mtu = to_stag_qp(p->a.qp)->ud->mtu;
+	struct ibv_sge sge = piece(&p->a, 0, mtu);
+	struct ibv_send_wr wr[DEPTH];
+	unsigned n = UD_TRAIN / (DATAGRAM_HDR + mtu);
+
+	for (unsigned i = 0; i < n; i++) {
+		wr[i] = request(p, 7, &sge);
+		wr[i].wr.ud.remote_qpn = qpn;
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+	}
+	send_wr(p, wr);
+	return n;
+}
+
+static void send_train_and_one(struct upair *p, uint32_t stalled)
+{
+	unsigned n;
+
+	receive(&p->b, 1, 0, 200);
+	n = send_train(p, stalled);
+	send_to_b(p, 2, 8);
+	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+	while (n--)
+		expect_sent(p, 7);
+	expect_sent(p, 2);
+}
+
+/* As on a machine where net.core.wmem_max is low. */
+static void shrink_send_buffer(struct upair *p)
+{
+	int fd = to_stag_qp(p->a.qp)->ud->tx_fd, room = 2 * UD_TRAIN;
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+}
+
+/* What they have not read fills the sending socket's own buffer, too. */
+static void stopped_receivers_do_not_take_the_room_of_another(void **state)
+{
+	struct upair *p = *state;
+	struct stalled s;
+
+	open_stalled(p, &s);
+	send_to(p, s.qpn[0], 7, 8);
+	expect_sent(p, 7);
+	shrink_send_buffer(p);
+	for (unsigned i = 0; i < STALLED; i++)
+		while (!is_given_up(p, s.qpn[i]))
+			send_train_and_one(p, s.qpn[i]);
+	for (unsigned i = 0; i < DEPTH; i++)
+		send_train_and_one(p, s.qpn[i % STALLED]);
+	close_stalled(&s);
+}
+
+/* It gets what is sent from then on. */
+static void receiver_that_reads_again_is_served_again(void **state)
+{
+	struct upair *p = *state;
+	uint8_t buf[DATAGRAM_MAX];
+	struct stalled s;
+	uint64_t id = 0;
+
+	open_stalled(p, &s);
+	while (!is_given_up(p, s.qpn[0]))
+		time_one(p, s.qpn[0], id++, 16);
+	while (recv(s.fd[0], buf, sizeof(buf), MSG_DONTWAIT) > 0)
+		;
+	send_to(p, s.qpn[0], id, 16);
+	expect_sent(p, id);
+	assert_int_equal(recv(s.fd[0], buf, sizeof(buf), MSG_DONTWAIT), DATAGRAM_HDR + 16);
+	assert_false(is_given_up(p, s.qpn[0]));
+	close_stalled(&s);
+}
+
 /* ---- strangers ---- */
 
 /* A datagram to b as a peer at this port would send it. */
@@ -1169,6 +1343,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest near_tests[] = {
 		TEST(nothing_is_lost_and_nothing_overtakes),
 		TEST(receiver_that_does_not_read_does_not_stop_the_sender_for_ever),
+		TEST(stopped_receiver_delays_the_others_once),
+		TEST(stopped_receivers_do_not_take_the_room_of_another),
+		TEST(receiver_that_reads_again_is_served_again),
 	};
 	int failed;
 
