@@ -250,15 +250,23 @@ static struct member *find_member(struct group *g, const struct stag_qp *qp)
 	return NULL;
 }
 
-static void close_group(struct group *g)
+static void close_sockets(struct group *g)
 {
 	for (int i = 0; i < 2; i++) {
-		watch_del(&g->watch[i]);
 		if (g->fd[i] >= 0)
 			close(g->fd[i]);
+		g->fd[i] = -1;
 	}
+}
+
+/* A process that is forked meanwhile does not find sockets in the list that are closed already. */
+static void close_group(struct group *g)
+{
 	list_del(&g->link);
 	n_groups--;
+	watch_del(&g->watch[0]);
+	watch_del(&g->watch[1]);
+	close_sockets(g);
 	free(g);
 }
 
@@ -293,6 +301,7 @@ static int open_group(const union ibv_gid *mgid, struct group **out)
 		return -ENOMEM;
 	}
 	g->mgid = *mgid;
+	g->fd[0] = g->fd[1] = -1;
 	list_init(&g->members);
 	list_add_tail(&groups, &g->link);
 	n_groups++;
@@ -368,16 +377,21 @@ bool mcast_is_attached(struct stag_qp *qp)
 	return qp->ud && atomic_load(&qp->ud->groups);
 }
 
-/* The parent has the sockets. */
+/*
+ * The parent has the sockets and the members: the child joins groups of its own. No memory is freed, as the parent may have been
+ * changing it.
+ */
 void mcast_after_fork(void)
 {
 	list_for_each (l, &groups) {
 		struct group *g = list_entry(l, struct group, link);
 
-		for (int i = 0; i < 2; i++) {
-			if (g->fd[i] >= 0)
-				close(g->fd[i]);
-			g->fd[i] = -1;
-		}
+		close_sockets(g);
+		list_for_each (k, &g->members)
+			list_entry(k, struct member, link)->qp->ud->groups = 0;
 	}
+	list_init(&groups);
+	n_groups = 0;
+	if (batch)
+		ud_rewind_batch(batch, UD_BATCH); /* the parent's engine may have been reading */
 }

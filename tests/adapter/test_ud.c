@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "adapter/device.h"
@@ -1291,6 +1292,61 @@ static void only_datagrams_and_only_groups_are_attached(void **state)
 	end_close(&rc);
 }
 
+static void hear_group_in_child(struct upair *p)
+{
+	struct upair child = {.ah = NULL};
+	struct ibv_ah *ah;
+
+	uend_open(&child.a, false);
+	uend_open(&child.b, false);
+	to_rts_(&child.a);
+	to_rts_(&child.b);
+	ah = group_ah(&child, &groups[0]);
+	assert_int_equal(ibv_attach_mcast(child.b.qp, &groups[0], 0), 0);
+	receive(&child.b, 2, 0, 200);
+	send_to_group(&child, ah, 4, QKEY);
+	expect_wc(child.b.rcq, 2, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_detach_mcast(child.b.qp, &groups[0], 0), 0);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	uend_close(&child.a);
+	uend_close(&child.b);
+}
+
+/* Runs in a child, which a failed assertion ends. Returns its wait status. */
+static int run_child(void (*fn)(struct upair *p), struct upair *p)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		setenv("CMOCKA_TEST_ABORT", "1", 1);
+		fn(p);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void forked_child_joins_the_groups_of_its_parent(void **state)
+{
+	struct upair *p = *state;
+	struct ibv_ah *ah = group_ah(p, &groups[0]);
+
+#ifdef __SANITIZE_THREAD__
+	skip(); /* TSan: the child of a multithreaded process cannot start threads */
+#endif
+	assert_int_equal(ibv_attach_mcast(p->b.qp, &groups[0], 0), 0);
+	assert_int_equal(run_child(hear_group_in_child, p), 0);
+	move_to(&p->b, IBV_QPS_RESET, 0); /* it has heard the child, too */
+	to_rts_(&p->b);
+	receive(&p->b, 2, 0, 200);
+	send_to_group(p, ah, 4, QKEY);
+	expect_wc(p->b.rcq, 2, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_detach_mcast(p->b.qp, &groups[0], 0), 0);
+	ibv_destroy_ah(ah);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_pair)
 
 int main(int argc, char **argv)
@@ -1337,6 +1393,7 @@ int main(int argc, char **argv)
 		TEST(datagram_of_ipv6_arrives_with_a_grh_of_ipv6),
 		TEST(member_with_another_qkey_or_detached_gets_nothing),
 		TEST(member_cannot_be_destroyed),
+		TEST(forked_child_joins_the_groups_of_its_parent),
 		TEST(only_datagrams_and_only_groups_are_attached),
 		TEST(forged_and_damaged_datagrams_are_dropped),
 	};
