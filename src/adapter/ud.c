@@ -127,6 +127,21 @@ void ud_after_fork(struct stag_qp *qp)
 	ud->rx_fd = ud->tx_fd = ud->spent_fd = -1;
 }
 
+/* Forgets the datagrams of the former life: the next one may have another Q_Key. */
+static void stop_receiving(struct stag_qp *qp)
+{
+	struct ud *ud = qp->ud;
+
+	assert(engine_locked());
+	timer_cancel(&ud->held_timer);
+	if (qp->srq)
+		srq_stop_waiting(qp->srq, &ud->waiter);
+	work_cancel(&ud->waiter.work);
+	ud_drop_held(qp);
+	ud->dry = false;
+	qp_arm(qp); /* qp_close_stream() has ended a pause without a word to the engine */
+}
+
 static void start_over(struct stag_qp *qp)
 {
 	struct ud *ud = qp->ud;
@@ -137,6 +152,7 @@ static void start_over(struct stag_qp *qp)
 	ud->behind.others = false;
 	ud->packed.n = 0;
 	atomic_store(&qp->progress.tx_blocked, false);
+	stop_receiving(qp);
 }
 
 void ud_moved(struct stag_qp *qp, enum ibv_qp_state from)

@@ -541,6 +541,57 @@ static void queue_pair_is_used_again_after_reset(void **state)
 	expect_only_next(p, 2);
 }
 
+static void await_held(struct upair *p)
+{
+	send_to_b(p, 2, 4);
+	expect_sent(p, 2);
+	await(atomic_load(&to_stag_qp(p->b.qp)->ud->n_held) == 1);
+}
+
+/* Also with an SRQ: the datagram that waits for a receive is not for the next life of the queue pair. */
+static void reset_drops_what_waits_for_a_receive(void **state)
+{
+	struct upair *p = *state;
+
+	await_held(p);
+	move_to(&p->b, IBV_QPS_RESET, 0);
+	assert_int_equal(atomic_load(&to_stag_qp(p->b.qp)->ud->n_held), 0);
+	to_rts_(&p->b);
+	receive(&p->b, 1, 0, 200);
+	expect_only_next(p, 1);
+}
+
+static void reset_ends_the_wait_for_a_shared_receive(void **state)
+{
+	struct upair *p = *state;
+	struct stag_qp *qp = to_stag_qp(p->b.qp);
+
+	await_held(p);
+	move_to(&p->b, IBV_QPS_RESET, 0);
+	lock_acquire(&qp->srq->lock);
+	assert_true(list_empty(&qp->srq->waiters));
+	lock_release(&qp->srq->lock);
+}
+
+static void sleeper_is_woken_after_a_reset_of_a_paused_queue_pair(void **state)
+{
+	struct upair *p = *state;
+	struct pollfd fd = {.fd = p->b.channel->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	void *context;
+
+	await_held(p);
+	move_to(&p->b, IBV_QPS_RESET, 0);
+	to_rts_(&p->b);
+	assert_int_equal(ibv_req_notify_cq(p->b.rcq, 0), 0);
+	receive(&p->b, 1, 0, 200);
+	send_to_b(p, 3, 5);
+	await(poll(&fd, 1, 0) == 1);
+	assert_int_equal(ibv_get_cq_event(p->b.channel, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+}
+
 static void error_flushes_both_queues(void **state)
 {
 	struct upair *p = *state;
@@ -1382,6 +1433,12 @@ int main(int argc, char **argv)
 		TEST(datagram_to_an_address_that_is_no_gid_can_be_answered),
 		TEST(request_posted_before_rts_is_sent_then),
 		TEST(queue_pair_is_used_again_after_reset),
+		TEST(reset_drops_what_waits_for_a_receive),
+		cmocka_unit_test_setup_teardown(reset_drops_what_waits_for_a_receive, open_pair_srq,
+						close_pair),
+		cmocka_unit_test_setup_teardown(reset_ends_the_wait_for_a_shared_receive,
+						open_pair_srq, close_pair),
+		TEST(sleeper_is_woken_after_a_reset_of_a_paused_queue_pair),
 		TEST(error_flushes_both_queues),
 		TEST(wrong_qkey_is_dropped),
 		TEST(highest_bit_selects_the_queue_pairs_own_qkey),
