@@ -261,8 +261,6 @@ static bool is_from_sq(const struct ddp_hdr *h)
 /* qp_access_flags are checked for each request, before any key. */
 static bool may_do(struct stag_qp *qp)
 {
-	if (qp_is_uc(qp) && is_from_sq(&qp->rx->h) && !uc_has(qp->rx->h.opcode))
-		return rc_break(qp);
 	switch (qp->rx->h.opcode) {
 	case RDMAP_WRITE:
 		return rc_may(qp, IBV_ACCESS_REMOTE_WRITE, "write");
@@ -281,6 +279,8 @@ bool rx_begin_segment(struct stag_qp *qp)
 
 	assert(qp_rx_locked(qp));
 	rx->waits = false;
+	if (qp_is_uc(qp) && !uc_has(rx->h.opcode)) /* nor has it answers, such as a NAK */
+		return rc_break(qp);
 	if (qp->rc) {
 		rx->dropped = qp->rc->dropping && is_from_sq(&rx->h);
 		if (rx->dropped)

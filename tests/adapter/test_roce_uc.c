@@ -13,15 +13,21 @@
 
 #include "adapter/port.h"
 #include "adapter/qp.h"
+#include "adapter/qp_tx.h"
+#include "adapter/rc.h"
 #include "adapter/stream.h"
+#include "base/bytes.h"
+#include "base/crc32c.h"
 #include "wire/wire.h"
 
 #define LONG	(1 << 20) /* several segments */
-#define MARK_AT 8192	  /* where a mark is written in the peer's buffer */
+#define HUGE	(64 << 20)
+#define MARK_AT 8192 /* where a mark is written in the peer's buffer */
 
 static const struct ways plain = {.uc = true};
 static const struct ways with_srq = {.uc = true, .with_srq = true};
 static const struct ways long_buffers = {.uc = true, .size = LONG + MARK_AT};
+static const struct ways huge_buffers = {.uc = true, .size = HUGE};
 static const struct ways unwritable = {.uc = true, .access = IBV_ACCESS_LOCAL_WRITE};
 
 static int open_pair(void **state)
@@ -344,16 +350,95 @@ static int bare_peer(struct end *a, uint32_t qpn)
 	return fd;
 }
 
+/* What UC has not, from a peer that has it: answers, requests with an answer, and a Terminate. */
+static const struct ddp_hdr foreign[] = {
+	{.opcode = RDMAP_ESCAPE, .qn = QN_TERMINATE, .ulp = RDMAP_SUB_ACK << 24},
+	{.opcode = RDMAP_ESCAPE, .qn = QN_TERMINATE, .ulp = RDMAP_SUB_GO << 24, .msn = 1},
+	{.opcode = RDMAP_ESCAPE, .qn = QN_TERMINATE, .ulp = RDMAP_SUB_RESUME << 24, .msn = 1},
+	{.opcode = RDMAP_ESCAPE,
+	 .qn = QN_TERMINATE,
+	 .ulp = RDMAP_SUB_NAK << 24 | NAK_ACCESS << 8,
+	 .msn = 1},
+	{.opcode = RDMAP_SEND_INV, .qn = QN_SEND, .msn = 1},
+	{.opcode = RDMAP_TERMINATE, .qn = QN_TERMINATE, .msn = 1},
+};
+
+static void say(int fd, struct ddp_hdr h)
+{
+	uint8_t buf[64] = {0};
+	size_t len;
+
+	h.last = true;
+	len = ddp_encode(&h, buf + MPA_LEN_FIELD);
+	put_be16(buf, (uint16_t)len);
+	len = fpdu_len(len);
+	crc32c_put(buf + len - MPA_CRC_LEN, crc32c_update(CRC32C_INIT, buf, len - MPA_CRC_LEN));
+	assert_int_equal(send(fd, buf, len, MSG_NOSIGNAL), len);
+}
+
+static void open_with_bare_peer(struct roce_pair *p, const struct ways *w, int *fd)
+{
+	end_open(&p->a, w);
+	end_open(&p->b, &plain);
+	end_connect(&p->a, p->b.qp->qp_num, &plain);
+	*fd = bare_peer(&p->a, p->b.qp->qp_num);
+}
+
+static void message_that_uc_has_not_ends_the_stream_alone(void **state)
+{
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++) {
+		struct roce_pair p;
+		char byte;
+		int fd;
+
+		open_with_bare_peer(&p, &long_buffers, &fd);
+		say(fd, foreign[i]);
+		await(recv(fd, &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN);
+		expect_qp_state(&p.a, IBV_QPS_RTS);
+		expect_no_event(&p.a);
+		close(fd);
+		roce_close(&p);
+	}
+}
+
+/* Returns the number of the request that is framed in part, while the stream is full; or 0. */
+static uint32_t half_framed(struct end *e)
+{
+	struct stag_qp *qp = to_stag_qp(e->qp);
+	uint32_t number = 0;
+
+	lock_acquire(&qp->tx_lock);
+	if (qp->tx && qp->tx->open == OPEN_SQ && atomic_load(&qp->progress.tx_blocked))
+		number = qp->rc->framed + 1;
+	lock_release(&qp->tx_lock);
+	return number;
+}
+
+/* The message is longer than all that the stream takes from a sender whose peer does not read. */
+static void nak_fails_no_request(void **state)
+{
+	struct ddp_hdr nak = foreign[3];
+	struct roce_pair p;
+	int fd;
+
+	open_with_bare_peer(&p, &huge_buffers, &fd);
+	post_send_(&p.a, 1, 0, HUGE);
+	await((nak.msn = half_framed(&p.a)) != 0);
+	say(fd, nak);
+	expect_wc(p.a.scq, 1, IBV_WC_SUCCESS);
+	expect_qp_state(&p.a, IBV_QPS_RTS);
+	expect_no_event(&p.a);
+	close(fd);
+	roce_close(&p);
+}
+
 /* A sender does not wait for ever for a peer that reads nothing; and then there is none. */
 static void peer_that_reads_nothing_loses_messages(void **state)
 {
 	struct roce_pair p;
 	int fd;
 
-	end_open(&p.a, &long_buffers);
-	end_open(&p.b, &plain);
-	end_connect(&p.a, p.b.qp->qp_num, &plain);
-	fd = bare_peer(&p.a, p.b.qp->qp_num);
+	open_with_bare_peer(&p, &long_buffers, &fd);
 	for (uint64_t i = 0; i < 60; i++)
 		post_send_(&p.a, i, 0, LONG);
 	for (uint64_t i = 0; i < 60; i++)
@@ -383,6 +468,8 @@ int main(void)
 		TEST(invalid_memory_of_our_own_is_our_error_alone),
 		TEST(messages_to_nobody_complete),
 		TEST(stream_that_is_cut_takes_messages_along_and_nothing_else),
+		cmocka_unit_test(message_that_uc_has_not_ends_the_stream_alone),
+		cmocka_unit_test(nak_fails_no_request),
 		cmocka_unit_test(peer_that_reads_nothing_loses_messages),
 	};
 
