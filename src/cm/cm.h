@@ -490,6 +490,18 @@ struct ibv_pd *default_pd(enum face face); /* a single one, never freed; NULL + 
 
 /* ---- real.c: rdma-core's library --------------------------------------- */
 
+/* Of later releases of rdma-core, which not every <rdma/rdma_cma.h> declares. The real library may lack them. */
+int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
+int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
+			  const struct rdma_addrinfo *hints);
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
+
+#define NEWER_CM_FUNCTIONS(F)                                                                      \
+	F(query_addrinfo, "RDMACM_1.4")                                                            \
+	F(resolve_addrinfo, "RDMACM_1.4")                                                          \
+	F(write_cm_event, "RDMACM_1.4")
+
 #define REAL_CM_FUNCTIONS(F)                                                                       \
 	F(accept, "RDMACM_1.0")                                                                    \
 	F(ack_cm_event, "RDMACM_1.0")                                                              \
@@ -536,6 +548,7 @@ struct ibv_pd *default_pd(enum face face); /* a single one, never freed; NULL + 
 struct real_cm {
 #define REAL_CM_POINTER(name, version) __typeof__(&rdma_##name) name;
 	REAL_CM_FUNCTIONS(REAL_CM_POINTER)
+	NEWER_CM_FUNCTIONS(REAL_CM_POINTER) /* or NULL */
 #undef REAL_CM_POINTER
 };
 

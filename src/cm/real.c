@@ -28,6 +28,9 @@ unsigned real_cm_resolve(struct real_cm *table)
 	missing += resolve(lib, "rdma_" #name, version, (void **)&table->name);
 	REAL_CM_FUNCTIONS(RESOLVE)
 #undef RESOLVE
+#define RESOLVE(name, version) resolve(lib, "rdma_" #name, version, (void **)&table->name);
+	NEWER_CM_FUNCTIONS(RESOLVE)
+#undef RESOLVE
 	return missing;
 }
 

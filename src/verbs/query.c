@@ -14,6 +14,7 @@
 
 #define PORT	     1
 #define DEFAULT_PKEY 0xffff
+#define PORT_SPEED   1000 /* 4X EDR, as in the port's attributes */
 
 /* The port attributes of programs older than port_cap_flags2. */
 #define OLD_PORT_ATTR_SIZE offsetof(struct ibv_port_attr, port_cap_flags2)
@@ -150,8 +151,7 @@ STAG_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int ind
 }
 
 /* The result is 0 for RoCE v1 and for every device without RoCE, 1 for RoCE v2. */
-STAG_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
-				   int *type)
+static int query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
 {
 	if (!is_ours(context))
 		return real()->query_gid_type(context, port, index, type);
@@ -162,6 +162,23 @@ STAG_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, un
 		*type = face_of(context) == FACE_ROCE;
 	return minus_one(err);
 }
+
+/*
+ * Exports it as ibv_query_gid_type(). Programs and provider libraries bind to the version of the rdma-core that they were
+ * built with: it names that release's private ABI.
+ */
+#define EXPORT_GID_TYPE(at, abi)                                                                   \
+	STAG_EXPORT __typeof__(ibv_query_gid_type) query_gid_type_##abi                            \
+		__attribute__((alias("query_gid_type")));                                          \
+	__asm__(".symver query_gid_type_" #abi ", ibv_query_gid_type" at "IBVERBS_PRIVATE_" #abi);
+
+EXPORT_GID_TYPE("@", 25)
+EXPORT_GID_TYPE("@", 33)
+EXPORT_GID_TYPE("@@", 34) /* the headers' that this is built with */
+EXPORT_GID_TYPE("@", 57)
+EXPORT_GID_TYPE("@", 59)
+EXPORT_GID_TYPE("@", 64)
+EXPORT_GID_TYPE("@", 65)
 
 STAG_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
 				  struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
@@ -206,6 +223,18 @@ STAG_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 		copy_sized((uint8_t *)entries + n++ * entry_size, entry_size, &ours, sizeof(ours));
 	}
 	return (ssize_t)n;
+}
+
+/* In units of 100 Mbit/s. */
+STAG_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed)
+{
+	if (!is_ours(context))
+		return real()->query_port_speed ? real()->query_port_speed(context, port, speed)
+						: EOPNOTSUPP;
+	if (!is_port(port))
+		return EINVAL;
+	*speed = PORT_SPEED;
+	return 0;
 }
 
 STAG_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)

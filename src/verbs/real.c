@@ -39,6 +39,9 @@ static void load(void)
 #undef REAL_LOOKUP
 	*(void **)&table.query_gid_ex = dlvsym(lib, "_ibv_query_gid_ex", "IBVERBS_1.11");
 	*(void **)&table.query_gid_table = dlvsym(lib, "_ibv_query_gid_table", "IBVERBS_1.11");
+	*(void **)&table.query_comp_cntr_caps =
+		dlvsym(lib, "_ibv_query_comp_cntr_caps", "IBVERBS_1.18");
+	*(void **)&table.query_gid_type = dlsym(lib, "ibv_query_gid_type");
 
 	/* This library is installed under that name: there is no real one. */
 	if (table.get_device_list == ibv_get_device_list)

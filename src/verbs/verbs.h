@@ -39,30 +39,72 @@ void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_att
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst, struct ib_user_path_rec *src);
 void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_rec *src);
 
+/* Of later releases of rdma-core, which not every <infiniband/verbs.h> declares. */
+struct ibv_buf;
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
+struct ibv_dmah;
+struct ibv_dmah_init_attr;
+struct ibv_mr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
+
+struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr);
+int ibv_dealloc_dmah(struct ibv_dmah *dmah);
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
+int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed);
+void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+void ibv_free_buf(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
+			      int access);
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+int _ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps,
+			      size_t size);
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr);
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter);
+int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
+int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr);
+
 /* Every function of the real library that calls are passed to, with its version. */
 #define REAL_FUNCTIONS(F)                                                                          \
 	F(ack_async_event, "IBVERBS_1.1")                                                          \
 	F(ack_cq_events, "IBVERBS_1.1")                                                            \
+	F(alloc_buf, "IBVERBS_1.17")                                                               \
+	F(alloc_dmah, "IBVERBS_1.15")                                                              \
 	F(alloc_pd, "IBVERBS_1.1")                                                                 \
 	F(attach_mcast, "IBVERBS_1.1")                                                             \
 	F(close_device, "IBVERBS_1.1")                                                             \
 	F(create_ah, "IBVERBS_1.1")                                                                \
 	F(create_ah_from_wc, "IBVERBS_1.1")                                                        \
 	F(create_comp_channel, "IBVERBS_1.0")                                                      \
+	F(create_comp_cntr, "IBVERBS_1.18")                                                        \
 	F(create_cq, "IBVERBS_1.1")                                                                \
 	F(create_qp, "IBVERBS_1.1")                                                                \
 	F(create_srq, "IBVERBS_1.1")                                                               \
+	F(dealloc_dmah, "IBVERBS_1.15")                                                            \
 	F(dealloc_pd, "IBVERBS_1.1")                                                               \
 	F(dereg_mr, "IBVERBS_1.1")                                                                 \
 	F(destroy_ah, "IBVERBS_1.1")                                                               \
 	F(destroy_comp_channel, "IBVERBS_1.0")                                                     \
+	F(destroy_comp_cntr, "IBVERBS_1.18")                                                       \
 	F(destroy_cq, "IBVERBS_1.1")                                                               \
 	F(destroy_qp, "IBVERBS_1.1")                                                               \
 	F(destroy_srq, "IBVERBS_1.1")                                                              \
 	F(detach_mcast, "IBVERBS_1.1")                                                             \
+	F(dm_export_dmabuf_fd, "IBVERBS_1.16")                                                     \
 	F(dofork_range, "IBVERBS_1.1")                                                             \
 	F(dontfork_range, "IBVERBS_1.1")                                                           \
+	F(export_buf_dmabuf_fd, "IBVERBS_1.18")                                                    \
 	F(fork_init, "IBVERBS_1.1")                                                                \
+	F(free_buf, "IBVERBS_1.17")                                                                \
 	F(free_device_list, "IBVERBS_1.1")                                                         \
 	F(get_async_event, "IBVERBS_1.1")                                                          \
 	F(get_cq_event, "IBVERBS_1.1")                                                             \
@@ -75,30 +117,39 @@ void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_
 	F(import_dm, "IBVERBS_1.13")                                                               \
 	F(import_mr, "IBVERBS_1.10")                                                               \
 	F(import_pd, "IBVERBS_1.10")                                                               \
+	F(inc_comp_cntr, "IBVERBS_1.18")                                                           \
+	F(inc_err_comp_cntr, "IBVERBS_1.18")                                                       \
 	F(init_ah_from_wc, "IBVERBS_1.1")                                                          \
 	F(is_fork_initialized, "IBVERBS_1.13")                                                     \
 	F(modify_qp, "IBVERBS_1.1")                                                                \
 	F(modify_srq, "IBVERBS_1.1")                                                               \
 	F(open_device, "IBVERBS_1.1")                                                              \
+	F(qp_attach_comp_cntr, "IBVERBS_1.18")                                                     \
 	F(qp_to_qp_ex, "IBVERBS_1.6")                                                              \
 	F(query_device, "IBVERBS_1.1")                                                             \
 	F(query_ece, "IBVERBS_1.10")                                                               \
 	F(query_gid, "IBVERBS_1.1")                                                                \
-	F(query_gid_type, "IBVERBS_PRIVATE_34")                                                    \
 	F(query_pkey, "IBVERBS_1.1")                                                               \
 	F(query_port, "IBVERBS_1.1")                                                               \
+	F(query_port_speed, "IBVERBS_1.16")                                                        \
 	F(query_qp, "IBVERBS_1.1")                                                                 \
 	F(query_qp_data_in_order, "IBVERBS_1.14")                                                  \
 	F(query_srq, "IBVERBS_1.1")                                                                \
+	F(read_comp_cntr, "IBVERBS_1.18")                                                          \
+	F(read_err_comp_cntr, "IBVERBS_1.18")                                                      \
+	F(reg_buf_mr, "IBVERBS_1.17")                                                              \
 	F(reg_dmabuf_mr, "IBVERBS_1.12")                                                           \
 	F(reg_mr, "IBVERBS_1.1")                                                                   \
+	F(reg_mr_ex, "IBVERBS_1.15")                                                               \
 	F(reg_mr_iova, "IBVERBS_1.7")                                                              \
 	F(reg_mr_iova2, "IBVERBS_1.8")                                                             \
 	F(register_driver, "IBVERBS_1.1")                                                          \
 	F(rereg_mr, "IBVERBS_1.1")                                                                 \
 	F(resize_cq, "IBVERBS_1.1")                                                                \
 	F(resolve_eth_l2_from_gid, "IBVERBS_1.1")                                                  \
+	F(set_comp_cntr, "IBVERBS_1.18")                                                           \
 	F(set_ece, "IBVERBS_1.10")                                                                 \
+	F(set_err_comp_cntr, "IBVERBS_1.18")                                                       \
 	F(unimport_dm, "IBVERBS_1.13")                                                             \
 	F(unimport_mr, "IBVERBS_1.10")                                                             \
 	F(unimport_pd, "IBVERBS_1.10")
@@ -108,9 +159,12 @@ struct real_verbs {
 #define REAL_POINTER(name, version) __typeof__(&ibv_##name) name;
 	REAL_FUNCTIONS(REAL_POINTER)
 #undef REAL_POINTER
-	/* these two have no ibv_ prefix */
+	/* these three have no ibv_ prefix */
 	__typeof__(&_ibv_query_gid_ex) query_gid_ex;
 	__typeof__(&_ibv_query_gid_table) query_gid_table;
+	__typeof__(&_ibv_query_comp_cntr_caps) query_comp_cntr_caps;
+	/* its version changes with rdma-core's private ABI */
+	__typeof__(&ibv_query_gid_type) query_gid_type;
 };
 
 const struct real_verbs *real(void); /* opens the library at the first call */

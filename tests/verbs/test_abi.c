@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <infiniband/verbs.h>
@@ -189,6 +190,118 @@ static void dlsym_and_dlvsym_find_our_functions(void **state)
 	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_query_gid_type", "IBVERBS_PRIVATE_34"));
 }
 
+/* ---- calls of releases after the one that this is built with ---- */
+
+struct version {
+	const char *node, *names[12];
+};
+
+static const struct version newer[] = {
+	{"IBVERBS_1.15", {"ibv_alloc_dmah", "ibv_dealloc_dmah", "ibv_reg_mr_ex"}},
+	{"IBVERBS_1.16", {"ibv_dm_export_dmabuf_fd", "ibv_query_port_speed"}},
+	{"IBVERBS_1.17", {"ibv_alloc_buf", "ibv_free_buf", "ibv_reg_buf_mr"}},
+	{"IBVERBS_1.18",
+	 {"_ibv_query_comp_cntr_caps", "ibv_create_comp_cntr", "ibv_destroy_comp_cntr",
+	  "ibv_export_buf_dmabuf_fd", "ibv_inc_comp_cntr", "ibv_inc_err_comp_cntr",
+	  "ibv_qp_attach_comp_cntr", "ibv_read_comp_cntr", "ibv_read_err_comp_cntr",
+	  "ibv_set_comp_cntr", "ibv_set_err_comp_cntr"}},
+	{"RDMACM_1.4", {"rdma_query_addrinfo", "rdma_resolve_addrinfo", "rdma_write_cm_event"}},
+	{"RDMACM_1.5", {"repoll_create", "repoll_ctl", "repoll_wait"}},
+	{"IBVERBS_PRIVATE_25", {"ibv_query_gid_type"}},
+	{"IBVERBS_PRIVATE_33", {"ibv_query_gid_type"}},
+	{"IBVERBS_PRIVATE_57", {"ibv_query_gid_type"}},
+	{"IBVERBS_PRIVATE_59", {"ibv_query_gid_type"}},
+	{"IBVERBS_PRIVATE_64", {"ibv_query_gid_type"}},
+	{"IBVERBS_PRIVATE_65", {"ibv_query_gid_type"}},
+};
+
+static void functions_of_newer_releases_are_ours(void **state)
+{
+	for (size_t i = 0; i < sizeof(newer) / sizeof(*newer); i++)
+		for (const char *const *name = newer[i].names; *name; name++)
+			expect_ours(dlvsym(RTLD_DEFAULT, *name, newer[i].node));
+}
+
+/* Calls a function with an object of ours and up to three more arguments, as a program with the newer header would. */
+static intptr_t call(const char *name, void *object, intptr_t b, void *c, intptr_t d)
+{
+	intptr_t (*fn)(void *, intptr_t, void *, intptr_t);
+
+	*(void **)&fn = dlsym(RTLD_DEFAULT, name);
+	assert_non_null(fn);
+	errno = 0;
+	return fn(object, b, c, d);
+}
+
+static void expect_null(const char *name, void *object, intptr_t b, void *c, int err)
+{
+	assert_int_equal(call(name, object, b, c, 0), 0);
+	assert_int_equal(errno, err);
+}
+
+static void newer_calls_say_what_is_not_supported(void **state)
+{
+	struct ibv_context *ctx = *state;
+	struct ibv_qp qp = {.context = ctx};
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	uint64_t room[16] = {0};
+
+	assert_non_null(pd);
+	expect_null("ibv_alloc_dmah", ctx, (intptr_t)room, NULL, EOPNOTSUPP);
+	expect_null("ibv_alloc_buf", pd, 4096, room, EOPNOTSUPP);
+	expect_null("ibv_reg_buf_mr", pd, (intptr_t)room, room, EINVAL);
+	expect_null("ibv_create_comp_cntr", ctx, (intptr_t)room, NULL, EOPNOTSUPP);
+	assert_int_equal((int)call("_ibv_query_comp_cntr_caps", ctx, (intptr_t)room,
+				   (void *)sizeof(room), 0),
+			 EOPNOTSUPP);
+	assert_int_equal((int)call("ibv_qp_attach_comp_cntr", &qp, (intptr_t)room, room, 0),
+			 EOPNOTSUPP);
+	assert_int_equal((int)call("rdma_query_addrinfo", NULL, (intptr_t)room, NULL, 0), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal((int)call("repoll_create", NULL, 0, NULL, 0), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
+static void port_speed_is_that_of_the_attributes(void **state)
+{
+	struct ibv_context *ctx = *state;
+	uint64_t speed = 0;
+
+	assert_int_equal((int)call("ibv_query_port_speed", ctx, 1, &speed, 0), 0);
+	assert_int_equal(speed, 1000); /* 100 Gbit/s */
+	assert_int_equal((int)call("ibv_query_port_speed", ctx, 2, &speed, 0), EINVAL);
+}
+
+/* As rdma-core 65 declares it. */
+struct mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask, iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah, *buf;
+};
+
+static void memory_is_registered_by_attributes(void **state)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(*state);
+	static uint8_t bytes[64];
+	struct mr_init_attr a = {
+		.length = sizeof(bytes), .comp_mask = 1 << 1, .addr = bytes, .iova = 0x1000};
+	struct ibv_mr *mr = (struct ibv_mr *)call("ibv_reg_mr_ex", pd, (intptr_t)&a, NULL, 0);
+
+	assert_non_null(mr);
+	assert_ptr_equal(mr->addr, bytes);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	a.comp_mask = 1 << 0;
+	expect_null("ibv_reg_mr_ex", pd, (intptr_t)&a, NULL, EINVAL);
+	a.comp_mask = 1 << 2 | 1 << 3 | 1 << 0;
+	expect_null("ibv_reg_mr_ex", pd, (intptr_t)&a, NULL, EOPNOTSUPP);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -202,6 +315,10 @@ int main(void)
 		cmocka_unit_test(old_query_port_writes_48_bytes),
 		cmocka_unit_test(queries_write_the_callers_size),
 		cmocka_unit_test(dlsym_and_dlvsym_find_our_functions),
+		cmocka_unit_test(functions_of_newer_releases_are_ours),
+		cmocka_unit_test(newer_calls_say_what_is_not_supported),
+		cmocka_unit_test(port_speed_is_that_of_the_attributes),
+		cmocka_unit_test(memory_is_registered_by_attributes),
 	};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);

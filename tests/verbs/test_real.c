@@ -170,6 +170,34 @@ static void datagram_calls_reach_the_real_library(void **state)
 	passes_on(ibv_resolve_eth_l2_from_gid, ibv_resolve_eth_l2_from_gid(&ctx, NULL, mac, &vid));
 }
 
+static void newer_calls_reach_the_real_library(void **state)
+{
+	struct ibv_comp_cntr *counter = (void *)&ctx;
+	struct ibv_dmah *dmah = (void *)&ctx;
+	struct ibv_buf *buf = (void *)&ctx;
+	uint64_t n;
+
+	passes_on(ibv_alloc_dmah, ibv_alloc_dmah(&ctx, NULL));
+	passes_on(ibv_dealloc_dmah, ibv_dealloc_dmah(dmah));
+	passes_on(ibv_reg_mr_ex, ibv_reg_mr_ex(&pd, NULL));
+	passes_on(ibv_dm_export_dmabuf_fd, ibv_dm_export_dmabuf_fd(&dm));
+	passes_on(ibv_query_port_speed, ibv_query_port_speed(&ctx, 1, &n));
+	passes_on(ibv_alloc_buf, ibv_alloc_buf(&pd, 1, &buf));
+	passes_on_void(ibv_free_buf, ibv_free_buf(buf));
+	passes_on(ibv_reg_buf_mr, ibv_reg_buf_mr(&pd, buf, NULL, 0, 0));
+	passes_on(ibv_export_buf_dmabuf_fd, ibv_export_buf_dmabuf_fd(buf));
+	passes_on(_ibv_query_comp_cntr_caps, _ibv_query_comp_cntr_caps(&ctx, NULL, 0));
+	passes_on(ibv_create_comp_cntr, ibv_create_comp_cntr(&ctx, NULL));
+	passes_on(ibv_destroy_comp_cntr, ibv_destroy_comp_cntr(counter));
+	passes_on(ibv_set_comp_cntr, ibv_set_comp_cntr(counter, 1));
+	passes_on(ibv_set_err_comp_cntr, ibv_set_err_comp_cntr(counter, 1));
+	passes_on(ibv_inc_comp_cntr, ibv_inc_comp_cntr(counter, 1));
+	passes_on(ibv_inc_err_comp_cntr, ibv_inc_err_comp_cntr(counter, 1));
+	passes_on(ibv_read_comp_cntr, ibv_read_comp_cntr(counter, &n));
+	passes_on(ibv_read_err_comp_cntr, ibv_read_err_comp_cntr(counter, &n));
+	passes_on(ibv_qp_attach_comp_cntr, ibv_qp_attach_comp_cntr(&qp, counter, NULL));
+}
+
 /* A real device's memory is pinned, so its library handles fork. */
 static void fork_calls_reach_the_real_library(void **state)
 {
@@ -257,6 +285,7 @@ int main(void)
 		cmocka_unit_test(completion_calls_reach_the_real_library),
 		cmocka_unit_test(queue_calls_reach_the_real_library),
 		cmocka_unit_test(datagram_calls_reach_the_real_library),
+		cmocka_unit_test(newer_calls_reach_the_real_library),
 		cmocka_unit_test(fork_calls_reach_the_real_library),
 		cmocka_unit_test(calls_on_stag0_do_not_reach_the_real_library),
 		cmocka_unit_test(objects_of_two_devices_cannot_be_combined),
