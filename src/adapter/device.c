@@ -229,33 +229,46 @@ static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	}
 }
 
-/* Names the types in a set: of those that the adapter raises. */
+/* Names the types in a set. */
 static void name_types(uint32_t types, char *to, size_t room)
 {
-	static const struct {
-		enum ibv_event_type type;
-		const char *name;
-	} known[] = {
-		{IBV_EVENT_CQ_ERR, "IBV_EVENT_CQ_ERR"},
-		{IBV_EVENT_QP_FATAL, "IBV_EVENT_QP_FATAL"},
-		{IBV_EVENT_QP_REQ_ERR, "IBV_EVENT_QP_REQ_ERR"},
-		{IBV_EVENT_QP_ACCESS_ERR, "IBV_EVENT_QP_ACCESS_ERR"},
-		{IBV_EVENT_QP_LAST_WQE_REACHED, "IBV_EVENT_QP_LAST_WQE_REACHED"},
-		{IBV_EVENT_SRQ_LIMIT_REACHED, "IBV_EVENT_SRQ_LIMIT_REACHED"},
+#define NAME(type) [type] = #type
+	static const char *const names[] = {
+		NAME(IBV_EVENT_CQ_ERR),
+		NAME(IBV_EVENT_QP_FATAL),
+		NAME(IBV_EVENT_QP_REQ_ERR),
+		NAME(IBV_EVENT_QP_ACCESS_ERR),
+		NAME(IBV_EVENT_COMM_EST),
+		NAME(IBV_EVENT_SQ_DRAINED),
+		NAME(IBV_EVENT_PATH_MIG),
+		NAME(IBV_EVENT_PATH_MIG_ERR),
+		NAME(IBV_EVENT_DEVICE_FATAL),
+		NAME(IBV_EVENT_PORT_ACTIVE),
+		NAME(IBV_EVENT_PORT_ERR),
+		NAME(IBV_EVENT_LID_CHANGE),
+		NAME(IBV_EVENT_PKEY_CHANGE),
+		NAME(IBV_EVENT_SM_CHANGE),
+		NAME(IBV_EVENT_SRQ_ERR),
+		NAME(IBV_EVENT_SRQ_LIMIT_REACHED),
+		NAME(IBV_EVENT_QP_LAST_WQE_REACHED),
+		NAME(IBV_EVENT_CLIENT_REREGISTER),
+		NAME(IBV_EVENT_GID_CHANGE),
+		NAME(IBV_EVENT_WQ_FATAL),
 	};
+#undef NAME
 	size_t used = 0;
 
 	*to = '\0';
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known) && used < room; i++)
-		if (types & 1u << known[i].type)
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names) && used < room; i++)
+		if (types & 1u << i)
 			used += (size_t)snprintf(to + used, room - used, "%s%s", used ? ", " : "",
-						 known[i].name);
+						 names[i]);
 }
 
 static void log_missing_acks(const struct acks *a, const char *name)
 {
 	uint32_t missing = a->handed - *a->acked;
-	char types[256];
+	char types[512];
 
 	name_types(a->types, types, sizeof(types));
 	if (a->types)
