@@ -156,7 +156,7 @@ void rc_check_drained(struct stag_qp *qp)
 	if (!qp->rc->draining || rc_is_draining(qp))
 		return;
 	qp->rc->draining = false;
-	if (qp->ibv.state == IBV_QPS_SQD)
+	if (qp->ibv.state == IBV_QPS_SQD && qp->config.attr.en_sqd_async_notify)
 		qp_async(qp, IBV_EVENT_SQ_DRAINED);
 }
 

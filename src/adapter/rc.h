@@ -85,7 +85,7 @@ struct rc {
 	uint32_t acked;		/* of the last one that was acknowledged */
 	uint32_t ack_idx;	/* SQ index: all before it are acknowledged */
 	uint32_t promised;	/* segments that must follow the last one (RDMAP_RSV_FULL_NEXT) */
-	bool draining;		/* in SQD, and SQ_DRAINED has not been raised */
+	bool draining;		/* in SQD, and requests are under way, or were a moment ago */
 	uint32_t unasked;	/* requests since the last one with RDMAP_RSV_ASK, */
 	uint64_t unasked_bytes; /* and their payload */
 	uint16_t peer_ird;

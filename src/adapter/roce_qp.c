@@ -133,6 +133,8 @@ static int begin_move(struct stag_qp *qp, const struct ibv_qp_attr *attr, int ma
 	if (from == IBV_QPS_SQD && to == IBV_QPS_RTS && qp->rc && rc_is_draining(qp))
 		return refuse(qp, "its send queue is not drained yet", 0);
 	keep(&qp->config.attr, attr, mask);
+	if (from == IBV_QPS_RTS && to == IBV_QPS_SQD && !(mask & IBV_QP_EN_SQD_ASYNC_NOTIFY))
+		qp->config.attr.en_sqd_async_notify = 0; /* it is asked for each time */
 	if (from != to)
 		qp_show_state(qp, to);
 	if (qp->rc)

@@ -128,8 +128,7 @@ static void connect_briefly(struct scene *s, const struct ways *w, const struct 
 
 	connect_both(s, theirs);
 	make_stream(s);
-	end_move(&s->me, IBV_QPS_SQD);
-	expect_event(&s->me, IBV_EVENT_SQ_DRAINED);
+	end_drain(&s->me);
 	assert_int_equal(
 		ibv_modify_qp(s->me.qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT), 0);
 	end_move(&s->me, IBV_QPS_RTS);

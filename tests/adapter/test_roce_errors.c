@@ -252,8 +252,7 @@ static void a_shorter_timeout_counts_at_once(void **state)
 	uint64_t began;
 
 	exchange(p);
-	end_move(&p->a, IBV_QPS_SQD);
-	expect_event(&p->a, IBV_EVENT_SQ_DRAINED);
+	end_drain(&p->a);
 	assert_int_equal(
 		ibv_modify_qp(p->a.qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT), 0);
 	end_move(&p->a, IBV_QPS_RTS);

@@ -314,12 +314,10 @@ static void reset_drops_requests_and_completions(void **state)
 static void sqd_finishes_what_was_begun_and_holds_the_rest(void **state)
 {
 	struct roce_pair *p = *state;
-	struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD};
 
 	exchange(p);
-	assert_int_equal(ibv_modify_qp(p->a.qp, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
-			 0);
-	expect_event(&p->a, IBV_EVENT_SQ_DRAINED);
+	end_drain(&p->a);
 	assert_int_equal(ibv_modify_qp(p->a.qp, &sqd, IBV_QP_STATE | IBV_QP_TIMEOUT), 0);
 	expect_no_event(&p->a); /* it was drained before */
 	post_op(&p->a, IBV_WR_RDMA_WRITE, 1, 0, 64, &p->b);
@@ -330,6 +328,32 @@ static void sqd_finishes_what_was_begun_and_holds_the_rest(void **state)
 	expect_nothing(p->a.scq);
 	end_move(&p->a, IBV_QPS_RTS);
 	expect_wc(p->a.scq, 1, IBV_WC_SUCCESS);
+}
+
+static bool is_draining(struct end *e)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr.sq_draining;
+}
+
+/* Each time that the queue pair goes there. */
+static void a_drained_queue_is_reported_if_the_program_asked(void **state)
+{
+	for (int uc = 0; uc < 2; uc++) {
+		struct roce_pair p;
+
+		roce_open(&p, &(struct ways){.uc = uc});
+		exchange(&p);
+		end_drain(&p.a);
+		end_move(&p.a, IBV_QPS_RTS);
+		end_move(&p.a, IBV_QPS_SQD);
+		await(!is_draining(&p.a));
+		expect_no_event(&p.a);
+		roce_close(&p);
+	}
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_pair, close_pair)
@@ -354,6 +378,7 @@ int main(void)
 		TEST(two_queue_pairs_that_were_reset_meet_again),
 		TEST(reset_drops_requests_and_completions),
 		TEST(sqd_finishes_what_was_begun_and_holds_the_rest),
+		cmocka_unit_test(a_drained_queue_is_reported_if_the_program_asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -474,8 +474,7 @@ static void requests_are_flushed_in_order(void **state)
 	struct roce_pair *p = *state;
 
 	exchange(p);
-	end_move(&p->a, IBV_QPS_SQD);
-	expect_event(&p->a, IBV_EVENT_SQ_DRAINED);
+	end_drain(&p->a);
 	for (uint64_t i = 0; i < 20; i++) {
 		post_op(&p->a, i % 2 ? IBV_WR_RDMA_READ : IBV_WR_SEND, i, 0, 8, &p->b);
 		post_recv_(&p->a, 100 + i, 0, 8);

@@ -592,6 +592,23 @@ static void sleeper_is_woken_after_a_reset_of_a_paused_queue_pair(void **state)
 	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
 }
 
+/* Each time that the queue pair goes there. */
+static void a_drained_queue_is_reported_if_the_program_asked(void **state)
+{
+	struct upair *p = *state;
+	struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct ibv_async_event ev;
+
+	assert_int_equal(ibv_modify_qp(p->a.qp, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+			 0);
+	assert_int_equal(ibv_get_async_event(p->a.ctx, &ev), 0);
+	assert_int_equal(ev.event_type, IBV_EVENT_SQ_DRAINED);
+	ibv_ack_async_event(&ev);
+	move_to(&p->a, IBV_QPS_RTS, 0);
+	move_to(&p->a, IBV_QPS_SQD, 0);
+	assert_int_equal(ibv_get_async_event(p->a.ctx, &ev), -1);
+}
+
 static void error_flushes_both_queues(void **state)
 {
 	struct upair *p = *state;
@@ -1439,6 +1456,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(reset_ends_the_wait_for_a_shared_receive,
 						open_pair_srq, close_pair),
 		TEST(sleeper_is_woken_after_a_reset_of_a_paused_queue_pair),
+		TEST(a_drained_queue_is_reported_if_the_program_asked),
 		TEST(error_flushes_both_queues),
 		TEST(wrong_qkey_is_dropped),
 		TEST(highest_bit_selects_the_queue_pairs_own_qkey),

@@ -133,6 +133,14 @@ void end_move(struct end *e, enum ibv_qp_state to)
 	assert_int_equal(ibv_modify_qp(e->qp, &a, IBV_QP_STATE), 0);
 }
 
+void end_drain(struct end *e)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+
+	assert_int_equal(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+	expect_event(e, IBV_EVENT_SQ_DRAINED);
+}
+
 void roce_open(struct roce_pair *p, const struct ways *w)
 {
 	end_open(&p->a, w);

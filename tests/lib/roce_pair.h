@@ -61,6 +61,8 @@ void to_rts(struct end *e, const struct ways *w);
 void end_connect(struct end *e, uint32_t qpn, const struct ways *w); /* from RESET to RTS */
 void end_move(struct end *e, enum ibv_qp_state to);		     /* with the state alone */
 
+void end_drain(struct end *e); /* to SQD; returns when its requests are done */
+
 void roce_open(struct roce_pair *p, const struct ways *w); /* both in RTS; NULL: the defaults */
 void roce_close(struct roce_pair *p);
 
