@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "adapter/device.h"
 #include "dice.h"
@@ -101,6 +102,20 @@ unsigned side_count_fds(void)
 		n++;
 	closedir(d);
 	return n;
+}
+
+void side_print_fds(void)
+{
+	char path[64], name[128];
+
+	for (int fd = 0; fd < 1024; fd++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, name, sizeof(name));
+		if (n > 0)
+			print_error("%d: %.*s\n", fd, (int)n, name);
+	}
 }
 
 /* ---- bytes that follow from a label ---- */
@@ -723,7 +738,9 @@ void side_step(struct side *s)
 		modify(p, &(struct ibv_qp_attr){0}, IBV_QPS_SQD, 0);
 	else if (what == 192)
 		drain_events(s);
-	p->state = p->qp->state == IBV_QPS_ERR ? IBV_QPS_ERR : p->state;
+	if (__atomic_load_n(&p->qp->state, __ATOMIC_RELAXED) ==
+	    IBV_QPS_ERR) /* the engine writes it */
+		p->state = IBV_QPS_ERR;
 }
 
 /* ---- the end ---- */
@@ -799,10 +816,11 @@ static bool end_pd(struct side *s)
 
 static bool end_object(struct side *s, unsigned i)
 {
-	struct place *p = &s->place[i / 3];
+	if (i < 3 * s->n) {
+		struct place *p = &s->place[i / 3];
 
-	if (i < 3 * s->n)
 		return i % 3 == 0 ? end_qp(p) : i % 3 == 1 ? end_memory(p) : end_ah(p);
+	}
 	switch (i - 3 * s->n) {
 	case 0:
 		return end_shared_memory(s);

@@ -31,6 +31,7 @@ void side_step(struct side *s); /* one random action; none once it is taken apar
 bool side_take_apart(struct side *s);
 
 unsigned side_count_fds(void);
+void side_print_fds(void);
 
 struct side_totals { /* of this process */
 	unsigned long messages, writes, reads, atomics, datagrams, failures;
