@@ -178,17 +178,25 @@ static void stamp(struct cqe *e)
 	e->wall_ts = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-static bool wants_event(const struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
+/* Disarms the queue if the completion raises an event; else notes which arming would have raised one. */
+static bool take_event_for(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
+	int least = solicited || wc->status != IBV_WC_SUCCESS ? CQ_ARMED_SOLICITED : CQ_ARMED;
+
 	assert(lock_held(&cq->lock));
-	if (cq->armed == CQ_IDLE)
-		return false;
-	return cq->armed == CQ_ARMED || solicited || wc->status != IBV_WC_SUCCESS;
+	if ((int)cq->armed >= least) {
+		cq->armed = CQ_IDLE;
+		cq->missed = CQ_IDLE;
+		return true;
+	}
+	if (!cq->missed || least < cq->missed)
+		cq->missed = (uint8_t)least;
+	return false;
 }
 
 void cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
-	bool overflow = false, event = false;
+	bool overflow = false, event;
 	uint32_t put, used;
 
 	lock_acquire(&cq->lock);
@@ -206,10 +214,7 @@ void cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 	atomic_store_explicit(&cq->put, put + 1, memory_order_release);
 	if (used >= (uint32_t)cq->ibv.cqe && !cq->overflowed)
 		overflow = cq->overflowed = true;
-	if (wants_event(cq, wc, solicited)) {
-		cq->armed = CQ_IDLE;
-		event = true;
-	}
+	event = take_event_for(cq, wc, solicited);
 	lock_release(&cq->lock);
 	if (event && cq->channel)
 		channel_wake(cq->channel, cq);
@@ -227,6 +232,8 @@ void cq_forget_qp(struct stag_cq *cq, uint32_t qpn)
 		if (cq->ring[i & cq->mask].wc.qp_num != qpn)
 			cq->ring[keep++ & cq->mask] = cq->ring[i & cq->mask];
 	cq->put = keep;
+	if (keep == cq->get)
+		cq->missed = CQ_IDLE;
 	lock_release(&cq->lock);
 }
 
@@ -247,6 +254,14 @@ static bool fill_if_empty(struct stag_cq *cq)
 	return true;
 }
 
+static void note_taken(struct stag_cq *cq, uint32_t get)
+{
+	assert(lock_held(&cq->lock));
+	atomic_store_explicit(&cq->get, get, memory_order_release);
+	if (get == cq->put)
+		cq->missed = CQ_IDLE;
+}
+
 int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
 {
 	int got = 0;
@@ -260,7 +275,7 @@ int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
 	get = cq->get;
 	while (got < n && get != cq->put)
 		wc[got++] = cq->ring[get++ & cq->mask].wc;
-	atomic_store_explicit(&cq->get, get, memory_order_release);
+	note_taken(cq, get);
 	lock_release(&cq->lock);
 	return got;
 }
@@ -274,20 +289,34 @@ int cq_poll_one(struct stag_cq *cq, struct cqe *out)
 	lock_acquire(&cq->lock);
 	if (cq->get != cq->put) {
 		*out = cq->ring[cq->get & cq->mask];
-		cq->get++;
+		note_taken(cq, cq->get + 1);
 		got = 1;
 	}
 	lock_release(&cq->lock);
 	return got;
 }
 
+static bool has_missed_event(const struct stag_cq *cq)
+{
+	assert(lock_held(&cq->lock));
+	return cq->missed && (int)cq->armed >= cq->missed && cq->channel &&
+	       face_of(cq->ibv.context) == FACE_ROCE;
+}
+
 int cq_arm(struct stag_cq *cq, bool solicited_only)
 {
+	bool event;
+
 	lock_acquire(&cq->lock);
 	/* Arming for all completions is not undone by arming for solicited ones. */
 	if (cq->armed != CQ_ARMED)
 		cq->armed = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
+	event = has_missed_event(cq);
+	if (event)
+		cq->armed = CQ_IDLE, cq->missed = CQ_IDLE;
 	lock_release(&cq->lock);
+	if (event)
+		channel_wake(cq->channel, cq);
 	/* A thread that arms is about to sleep, possibly on a descriptor other than the sockets. */
 	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 	/* Claiming for a poller checks under this lock whether the queue is armed. */

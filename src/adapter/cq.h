@@ -47,6 +47,8 @@ struct stag_cq {
 	bool overflowed;	   /* held more than ibv.cqe entries; reported once */
 	bool wants_ts;
 	enum { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
+	/* the kind of arming that would have raised an event since the ring was empty, and found CQ_IDLE; see cq_arm() */
+	uint8_t missed;
 	uint32_t events_sent;	  /* completion events that the program was given */
 	uint32_t async_sent;	  /* asynchronous events that the program was given */
 	uint32_t async_types;	  /* a bit for each type among them */
@@ -81,6 +83,10 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 	      bool timestamps, struct stag_cq **out);
 int cq_destroy(struct stag_cq *cq); /* -EBUSY while a QP uses it; waits for acks */
 int cq_resize(struct stag_cq *cq, int cqe);
+/*
+ * Arms it. On roce0 a completion that came since the queue was last empty raises the event at once, as mlx5 does: programs
+ * that poll first and arm then (UCX) would sleep beside it.
+ */
 int cq_arm(struct stag_cq *cq, bool solicited_only);
 bool cq_is_armed(struct stag_cq *cq);
 /* Returns up to n completions; makes progress if there are none. */

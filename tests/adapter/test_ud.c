@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "adapter/cq.h"
 #include "adapter/device.h"
 #include "adapter/gid.h"
 #include "adapter/mcast.h"
@@ -406,6 +407,28 @@ static void sleeper_is_woken(void **state)
 	assert_int_equal(ibv_get_cq_event(p->b.channel, &cq, &context), 0);
 	ibv_ack_cq_events(cq, 1);
 	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+}
+
+/* As on mlx5: a program that polls before it arms does not sleep beside a completion that came between the two. */
+static void arming_beside_a_completion_raises_its_event(void **state)
+{
+	struct upair *p = *state;
+	struct pollfd fd = {.fd = p->b.channel->fd, .events = POLLIN};
+	struct stag_cq *queue = to_stag_cq(p->b.rcq);
+	struct ibv_cq *cq;
+	void *context;
+
+	receive(&p->b, 1, 0, 200);
+	send_to_b(p, 2, 5);
+	await(queue->put != queue->get);
+	assert_int_equal(ibv_req_notify_cq(p->b.rcq, 1), 0);
+	assert_int_equal(poll(&fd, 1, 0), 0); /* it was not solicited */
+	assert_int_equal(ibv_req_notify_cq(p->b.rcq, 0), 0);
+	assert_int_equal(ibv_get_cq_event(p->b.channel, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	expect_wc(p->b.rcq, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_req_notify_cq(p->b.rcq, 0), 0);
+	assert_int_equal(poll(&fd, 1, 0), 0); /* once */
 }
 
 static void only_a_solicited_datagram_wakes_who_waits_for_those(void **state)
@@ -1440,6 +1463,7 @@ int main(int argc, char **argv)
 		TEST(a_post_without_an_address_is_refused),
 		TEST(a_queue_pair_sends_to_itself),
 		TEST(sleeper_is_woken),
+		TEST(arming_beside_a_completion_raises_its_event),
 		TEST(only_a_solicited_datagram_wakes_who_waits_for_those),
 		cmocka_unit_test_setup_teardown(shared_receive_queue_is_used, open_pair_srq,
 						close_pair),
