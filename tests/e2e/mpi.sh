@@ -28,14 +28,14 @@ mpi_shows='messages of all sizes, allreduce, alltoall, broadcast, put, get, accu
 openmpi openmpi 2 "pml ucx: $mpi_shows" often 'roce0 hosts' trace yes
 openmpi openmpi-4 4 'the same with four processes'
 openmpi openmpi-ud 2 'the same by datagrams' vars "UCX_NET_DEVICES=roce0:1 UCX_TLS=ud_v,self $openmpi_vars"
-mpich mpich 2 "ch4:ucx: $mpi_shows" often roce0
+mpich mpich 2 "ch4:ucx: $mpi_shows" often 'roce0 hosts'
 mpich mpich-4 4 'the same with four processes'
 
 # libfabric ignores lo. Its provider ofi_rxm has no atomics: the one-sided calls go through messages. Between hosts it does
 # not work: libfabric names each process by the address of localhost, which no hardware, but this adapter accepts.
 entry openmpi-ofi package openmpi-bin on 'stag0 roce0' run run_mpi limit 120 namespace yes addr 10.77.0.1 vars "$openmpi_vars" ranks 2 \
 	client 'mpirun.openmpi --oversubscribe --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca btl ^openib,ofi --mca osc ^ucx,rdma -np 2 HOSTS MPI_CHECK' \
-	shows "libfabric, mtl ofi, provider verbs;ofi_rxm: $mpi_shows"
+	shows "libfabric, mtl ofi, provider verbs;ofi_rxm: $mpi_shows" often 'stag0 roce0'
 
 # Each process writes a capture: that is how we know that it used the adapter.
 run_mpi() {

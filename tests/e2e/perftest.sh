@@ -154,8 +154,12 @@ for kind in bw lat; do
 	by_number "ib_send_$kind-uc" "ib_send_$kind" '-c UC -s 4096 -n 300' 'unreliable connections'
 	by_number "ib_write_$kind-uc" "ib_write_$kind" '-c UC -s 4096 -n 300' 'unreliable connections, writes'
 done
-for name in ib_write_bw-4096 ib_send_lat-4096 ib_atomic_bw; do
+for name in ib_send_lat-4096 ib_atomic_bw ib_read_bw-events ib_send_bw-8-qps ib_write_bw-both-ways ib_send_bw-srq ib_send_bw-ud \
+	ib_write_bw-uc; do
 	describe "$name-by-number" often roce0
+done
+for name in ib_write_bw-4096 ib_send_lat-ud; do
+	describe "$name-by-number" often 'roce0 hosts'
 done
 # What UDP loses between hosts, this program waits for.
 describe ib_send_bw-ud-by-number on roce0

@@ -45,9 +45,13 @@ for transport in rc_v ud_v; do
 	ucx "ucx_am_bw-$kind" "$transport" '-t ucp_am_bw -n 2000' 'active messages, many at once'
 done
 describe ucx_tag_lat-rc often 'roce0 hosts'
+describe ucx_am_bw-rc often 'roce0 hosts'
+for name in put_bw-rc get-rc fadd-rc cswap-rc stream_bw-rc put_bw-ud get-ud stream_bw-ud am_bw-ud; do
+	describe "ucx_$name" often roce0
+done
 ucx ucx_tag_lat-rc-ipv6 rc_v '-t tag_lat -n 1000' 'messages with tags, on IPv6' on hosts \
 	vars 'UCX_NET_DEVICES=roce0:1 UCX_TLS=rc_v,self UCX_IB_GID_INDEX=1'
-ucx ucx_tag_lat-events rc_v '-t tag_lat -n 1000 -E sleep' 'messages with tags; both sides sleep for events'
+ucx ucx_tag_lat-events rc_v '-t tag_lat -n 1000 -E sleep' 'messages with tags; both sides sleep for events' often roce0
 
 # uct NAME TRANSPORT OPTIONS SHOWS MORE...: one entry, by UCT, the layer below
 uct() {
