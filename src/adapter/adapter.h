@@ -53,6 +53,7 @@
 #include "adapter/ah.h"
 #include "adapter/channel.h"
 #include "adapter/config.h"
+#include "adapter/congestion.h"
 #include "adapter/cq.h"
 #include "adapter/device.h"
 #include "adapter/engine.h"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "adapter/config.h"
+#include "adapter/congestion.h"
 #include "adapter/mcast.h"
 #include "adapter/qp.h"
 #include "adapter/reach.h"
@@ -52,6 +53,8 @@ static int open_socket(int type, bool v6, uint16_t port)
 	if (port && type == SOCK_STREAM)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	err = bind_to(fd, v6, port);
+	if (type == SOCK_STREAM)
+		congestion_before_listen(fd);
 	if (!err && type == SOCK_STREAM && listen(fd, PORT_BACKLOG))
 		err = -errno;
 	if (!err)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "adapter/config.h"
+#include "adapter/congestion.h"
 #include "adapter/device.h"
 #include "adapter/gid.h"
 #include "adapter/port.h"
@@ -356,6 +357,7 @@ static void connect_to_peer(struct stag_qp *qp)
 		return;
 	}
 	r->state = REACH_CONNECTING;
+	congestion_before_connect(r->fd, (struct sockaddr *)&to);
 	if (connect(r->fd, (struct sockaddr *)&to, len) && errno != EINPROGRESS) {
 		log_debug("qp %u: cannot connect: %s", qp->ibv.qp_num, strerror(errno));
 		pause_attempts(qp);

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "adapter/congestion.h"
 #include "adapter/trace.h"
 
 /*
@@ -230,6 +231,8 @@ int stream_open_tcp(struct stream **out, int fd, bool initiator)
 	if (getpeername(fd, (struct sockaddr *)&s->peer, &len))
 		goto err_free;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (!initiator)
+		congestion_after_accept(fd, (struct sockaddr *)&s->peer);
 	stream_keep_alive(s, STREAM_MAX_ALIVE_S);
 	s->trace = trace_open(&s->local, &s->peer, initiator);
 	*out = s;

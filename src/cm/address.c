@@ -163,7 +163,6 @@ int socket_open(const struct cm_id *id, int family)
 	bool datagrams = id->cm.qp_type == IBV_QPT_UD;
 	int fd = socket(family,
 			(datagrams ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	const char *congestion = config()->congestion;
 
 	if (fd < 0)
 		return -errno;
@@ -174,10 +173,6 @@ int socket_open(const struct cm_id *id, int family)
 		return fd;
 	set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	socket_limit_silence(id, fd);
-	if (congestion &&
-	    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)))
-		log_warn("cm %u: cannot set congestion control %s: errno %d", id->num, congestion,
-			 errno);
 	return fd;
 }
 

@@ -83,6 +83,7 @@ int conn_dial(struct conn *c)
 	c->fd = dial_socket(c->id);
 	if (c->fd < 0)
 		return c->fd;
+	congestion_before_connect(c->fd, dst);
 	if (connect(c->fd, dst, address_len(dst)) && errno != EINPROGRESS) {
 		err = -errno;
 		goto err_close;

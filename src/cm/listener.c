@@ -114,6 +114,7 @@ int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out
 	list_init(&l->turns);
 	/* Allows a successor to bind while connections of this listener are in TIME_WAIT. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	congestion_before_listen(fd);
 	if (listen(fd, l->backlog > TCP_BACKLOG ? (int)l->backlog : TCP_BACKLOG)) {
 		err = -errno;
 		goto err_free;
