@@ -70,9 +70,10 @@ static void make_ready(void)
 
 static void create(struct ibv_context *context)
 {
-	struct ibv_qp_init_attr attr = {
-		.qp_type = IBV_QPT_UD, .sq_sig_all = 1, .cap = {4, 1, 1, 1}};
+	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_UD, .sq_sig_all = 1};
 
+	attr.cap = (struct ibv_qp_cap){
+		.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
 	pd = ibv_alloc_pd(context);
 	cq = attr.send_cq = attr.recv_cq = ibv_create_cq(context, 8, NULL, NULL, 0);
 	mr = pd ? ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE) : NULL;
