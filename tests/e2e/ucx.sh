@@ -28,21 +28,22 @@ ucx_figure() {
 	awk '$1 == "Final:" { print $5 " µs, " $7 " MB/s" }'
 }
 
+# Many short messages at once are too many in one frame of a capture for tshark.
 for transport in rc_v ud_v; do
 	kind=${transport%_v}
 	ucx "ucx_tag_lat-$kind" "$transport" '-t tag_lat -n 1000' 'messages with tags' often 'roce0'
-	ucx "ucx_tag_bw-$kind" "$transport" '-t tag_bw -n 2000' 'the same, many at once'
+	ucx "ucx_tag_bw-$kind" "$transport" '-t tag_bw -n 2000' 'the same, many at once' trace no
 	ucx "ucx_tag_bw-64k-$kind" "$transport" '-t tag_bw -s 65536 -n 500' 'the same, 64 KiB' trace no
 	ucx "ucx_put_lat-$kind" "$transport" '-t ucp_put_lat -n 1000' 'puts'
-	ucx "ucx_put_bw-$kind" "$transport" '-t ucp_put_bw -n 2000' 'puts, many at once'
+	ucx "ucx_put_bw-$kind" "$transport" '-t ucp_put_bw -n 2000' 'puts, many at once' trace no
 	ucx "ucx_get-$kind" "$transport" '-t ucp_get -n 100' 'gets'
 	ucx "ucx_get-64k-$kind" "$transport" '-t ucp_get -s 65536 -n 50' 'gets of 64 KiB' trace no
 	ucx "ucx_fadd-$kind" "$transport" '-t ucp_fadd -n 1000' 'fetch and add'
 	ucx "ucx_cswap-$kind" "$transport" '-t ucp_cswap -n 1000' 'compare and swap'
 	ucx "ucx_stream_lat-$kind" "$transport" '-t stream_lat -n 1000' 'streams'
-	ucx "ucx_stream_bw-$kind" "$transport" '-t stream_bw -n 2000' 'streams, many at once'
+	ucx "ucx_stream_bw-$kind" "$transport" '-t stream_bw -n 2000' 'streams, many at once' trace no
 	ucx "ucx_am_lat-$kind" "$transport" '-t ucp_am_lat -n 1000' 'active messages'
-	ucx "ucx_am_bw-$kind" "$transport" '-t ucp_am_bw -n 2000' 'active messages, many at once'
+	ucx "ucx_am_bw-$kind" "$transport" '-t ucp_am_bw -n 2000' 'active messages, many at once' trace no
 done
 describe ucx_tag_lat-rc often 'roce0 hosts'
 describe ucx_am_bw-rc often 'roce0 hosts'
@@ -63,10 +64,10 @@ uct() {
 }
 
 uct uct_put_lat-rc rc_verbs '-t put_lat -n 1000' 'puts, the layer below'
-uct uct_put_bw-rc rc_verbs '-t put_bw -n 2000' 'the same, many at once'
+uct uct_put_bw-rc rc_verbs '-t put_bw -n 2000' 'the same, many at once' trace no
 uct uct_get-rc rc_verbs '-t get -D bcopy -n 1000' 'gets'
 uct uct_am_lat-rc rc_verbs '-t am_lat -n 1000' 'active messages' often roce0
-uct uct_am_bw-rc rc_verbs '-t am_bw -n 2000' 'the same, many at once'
+uct uct_am_bw-rc rc_verbs '-t am_bw -n 2000' 'the same, many at once' trace no
 uct uct_fadd-rc rc_verbs '-t fadd -n 1000' 'fetch and add'
 uct uct_am_lat-ud ud_verbs '-t am_lat -n 1000' 'active messages by datagrams'
-uct uct_am_bw-ud ud_verbs '-t am_bw -n 2000' 'the same, many at once'
+uct uct_am_bw-ud ud_verbs '-t am_bw -n 2000' 'the same, many at once' trace no
