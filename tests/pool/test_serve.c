@@ -390,7 +390,7 @@ static void dead_clients_lock_nobody_out(void **state)
 	die_again_and_again(s);
 	expect_served(s, 100);
 	assert_true(query(s).slots < SLOTS);
-	assert_true(query(s).reclaimed >= SLOTS);
+	await(query(s).reclaimed >= SLOTS); /* the node shows its counters from time to time */
 }
 
 /* A client that only looks, or reads, needs no slot, whatever its rights. */
