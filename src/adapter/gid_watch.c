@@ -25,7 +25,7 @@ static struct { /* engine lock */
 	struct watch watch;
 } notices = {.fd = -1};
 
-/* What has changed does not matter, nor that some notices were lost. */
+/* The table is read again: it does not matter which address has changed, nor that some notices were lost. */
 static void on_notice(struct watch *w, uint32_t revents)
 {
 	char junk[8192];

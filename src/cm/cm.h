@@ -490,7 +490,7 @@ struct ibv_pd *default_pd(enum face face); /* a single one, never freed; NULL + 
 
 /* ---- real.c: rdma-core's library --------------------------------------- */
 
-/* Of later releases of rdma-core, which not every <rdma/rdma_cma.h> declares. The real library may lack them. */
+/* Calls of later releases of rdma-core: not every <rdma/rdma_cma.h> declares them, and the real library may lack them. */
 int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
 int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
 			  const struct rdma_addrinfo *hints);

@@ -39,7 +39,7 @@ void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_att
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst, struct ib_user_path_rec *src);
 void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_rec *src);
 
-/* Of later releases of rdma-core, which not every <infiniband/verbs.h> declares. */
+/* Calls of later releases of rdma-core: not every <infiniband/verbs.h> declares them. */
 struct ibv_buf;
 struct ibv_comp_cntr;
 struct ibv_comp_cntr_caps;
