@@ -14,6 +14,7 @@
 #include "adapter/port.h"
 #include "adapter/qp.h"
 #include "adapter/reach.h"
+#include "base/shortage.h"
 #include "wire/wire.h"
 
 static int open_pair(void **state)
@@ -236,11 +237,12 @@ static uint64_t pause_of(struct qp_port *port)
 	return until;
 }
 
-static uint64_t await_pause_after(struct qp_port *port, uint64_t last)
+/* Waits for a pause that ends then, or later. */
+static uint64_t await_pause_until(struct qp_port *port, uint64_t earliest)
 {
 	uint64_t until;
 
-	await((until = pause_of(port)) > last);
+	await((until = pause_of(port)) >= earliest);
 	return until;
 }
 
@@ -257,10 +259,10 @@ static void a_process_without_descriptors_does_not_spin(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
 	limit_descriptors(0);
 	connect_to(fd, &p->b);
-	last = await_pause_after(port, 0);
+	last = await_pause_until(port, 1);
 	before = atomic_load(&stag_totals.engine_wakeups);
 	for (int i = 0; i < TRIES; i++)
-		last = await_pause_after(port, last);
+		last = await_pause_until(port, last + SHORTAGE_PAUSE_MS * NS_PER_MS);
 	assert_in_range(atomic_load(&stag_totals.engine_wakeups) - before, TRIES, MOST_WAKEUPS);
 	limit_descriptors(was.rlim_cur);
 	await(guests_of(port) == 1);
